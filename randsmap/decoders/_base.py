@@ -55,9 +55,7 @@ def check_fields(
         )
     y, layout = flattened(y, "y")
     y = np.asanyarray(y)
-    dtype = getattr(y, "dtype", np.dtype(float))
-    single = getattr(y, "ndim", 2) == 1
-    F: Any = Rows.of(y[:, None] if single else y, "y")
+    F: Any = Rows.of(y[:, None] if y.ndim == 1 else y, "y")
     # rows of a file are checked when they are read
     if not (blocks and F.mapped):
         F = F.whole()
@@ -65,7 +63,7 @@ def check_fields(
     if len(F) != n:
         what = f" (fields of shape {layout.shape})" if len(layout.shape) > 1 else ""
         raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
-    return F, dtype, layout
+    return F, y.dtype, layout
 
 
 def as_fields(F: Any) -> Any:
@@ -133,6 +131,8 @@ class LatentScaling:
     ----------
     latent_scale_ : ndarray (d,)
         The units used; `coef_`, features and kernels take latent points as they are.
+    n_features_in_ : int
+        d, the number of latent coordinates.
     """
 
     center: bool = parameter(bool, default=True)
@@ -209,12 +209,6 @@ class Fit:
         raise NotImplementedError
 
     @property
-    def box(self) -> NDArray[np.float64]:
-        """Smallest and largest coordinates (2, d) of the training points."""
-        points = self.training_points
-        return np.stack([points.min(axis=0), points.max(axis=0)])
-
-    @property
     def leverage_cost(self) -> float:
         """Operations of the first read of `leverage`, about."""
         return float(len(self.training_points)) ** 3
@@ -256,11 +250,7 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
 
 @shared_texts
 class HoldsFit(FieldRegressor):
-    """`fit`, fitted attributes and `leverage` of a decoder.
-
-    A subclass has ``fit_state(X, y)``, which returns a `Fit`, and ``check_available``, if some of its methods depend on
-    parameters.
-    """
+    """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``."""
 
     _fitted: Any = None
 
@@ -387,7 +377,8 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
     @property
     def _box(self):
-        return self.fitted.box
+        points = self.fitted.training_points
+        return np.stack([points.min(axis=0), points.max(axis=0)])
 
     def predict(
         self,

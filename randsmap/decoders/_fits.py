@@ -1,26 +1,28 @@
-"""The immutable results of fits: what decoders keep, decode with and save."""
+"""The immutable results of fits, what decoders keep, decode with and save; and what ridge regression makes them of."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
-from randsmap._linalg.spectral import FeatureLeverage
+from randsmap._linalg.spectral import FeatureLeverage, Spectral
 from randsmap._linalg.svd import pivoted_cholesky
-from randsmap.decoders._base import Fit
+from randsmap.decoders._base import Fit, as_fields, coordinates_of, in_cells
 from randsmap.invariants import AffineInvariants
 from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis, reduced_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
@@ -122,6 +124,63 @@ class RidgeFit(Fit):
             alone = 1e-8  # 1 - leverage below which a sample is met whatever the others are
             held_out = np.where(free > alone, training / free, training)
         return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeProblem:
+    """A regression on random features, but for lambda."""
+
+    features: Any
+    latent_scale: NDArray[np.float64]
+    rows: FeatureRows
+    points: NDArray[np.float64]
+    F: Any  # the fields, or with `output_rank` their coordinates in the modes
+    synthesis: NDArray[np.float64] | None  # mean and modes
+    invariants: AffineInvariants | None
+    regularizations: list[float]  # that will be asked for
+    factor: RidgeFactor | None  # None: constraint="training"
+
+    def fit(self, regularization: float) -> RidgeFit:
+        """The fit for one of the regularizations."""
+        return RidgeFit(
+            **self._solve(regularization)._asdict(),
+            features=self.features,
+            latent_scale=self.latent_scale,
+            synthesis=self.synthesis,
+            invariants=self.invariants,
+            projected=self.factor is not None and self.invariants is not None,
+            points=self.points,
+            n_samples=len(self.points),
+            regularization=float(regularization),
+            free_bias=not self.rows.bias,
+        )
+
+    def _solve(self, regularization):
+        if self.factor is None:
+            A = _training_constrained(self.rows, self.F, regularization, self.invariants)
+            return Solution(cache_aligned(A), "svd")
+        solution = self.factor.solve(coordinates_of(self.F), regularization)
+        # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
+        if self.synthesis is not None:
+            return solution
+        A = in_cells(solution.coefficients, self.F)
+        if self.invariants is not None:
+            A = self.invariants.constrain_coefficients(A)
+        return solution._replace(coefficients=cache_aligned(A))
+
+
+def _training_constrained(rows, F, regularization, invariants):
+    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
+
+    For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
+    this form holds for any C and V.
+    """
+    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
+    spectral = Spectral(rows, always=True)
+    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
+    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
+    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
 
 
 # -- Kernels ---------------------------------------------------------------------------------------

@@ -75,8 +75,6 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         Their eigenvalues, in descending order.
     coef_ : ndarray (r+1, M)
         Coefficients of [1 | harmonics]; with center=False the first row, the bias, is 0 without invariants.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----
@@ -212,8 +210,6 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
     solver_ : {"cholesky", "eigenvalues"}
         The second if the round-off of the kernel matrix would change the result by more than 1e-6,
         eps |K| > 1e-6 lambda.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import numbers
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,17 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import cache_aligned, validate_data
+from randsmap._interface.arrays import validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
 from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
-from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
-from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
@@ -34,18 +32,16 @@ from randsmap.decoders._base import (
     available_if,
     check_fields,
     check_unread,
-    coordinates_of,
     fitted_scale,
     holding,
-    in_cells,
     is_fitted,
     of_fit,
 )
 from randsmap.decoders._batches import Batches, check_mergeable, check_streamable, is_map
-from randsmap.decoders._fits import RidgeFit
+from randsmap.decoders._fits import RidgeFit, RidgeProblem
 from randsmap.decoders._regularization import batch_regularization, fixed_regularization, held_out_regularization
 from randsmap.features import FourierFeatures, SigmoidFeatures
-from randsmap.invariants import AffineInvariants, InvariantParameters, Invariants, RunningInvariants, fit_estimator
+from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants, fit_estimator
 from randsmap.maps.bases import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
@@ -55,65 +51,6 @@ def _of_latest(name):
     return property(lambda self: getattr(self.stream or self.fitted, name))
 
 
-# -- A fit but for lambda --------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """A regression on random features, but for lambda."""
-
-    features: Any
-    latent_scale: NDArray[np.float64]
-    rows: FeatureRows
-    points: NDArray[np.float64]
-    F: Any  # the fields, or with `output_rank` their coordinates in the modes
-    synthesis: NDArray[np.float64] | None  # mean and modes
-    invariants: AffineInvariants | None
-    regularizations: list[float]  # that will be asked for
-    factor: RidgeFactor | None  # None: constraint="training"
-
-    def fit(self, regularization: float) -> RidgeFit:
-        """The fit for one of the regularizations."""
-        return RidgeFit(
-            **self._solve(regularization)._asdict(),
-            features=self.features,
-            latent_scale=self.latent_scale,
-            synthesis=self.synthesis,
-            invariants=self.invariants,
-            projected=self.factor is not None and self.invariants is not None,
-            points=self.points,
-            n_samples=len(self.points),
-            regularization=float(regularization),
-            free_bias=not self.rows.bias,
-        )
-
-    def _solve(self, regularization):
-        if self.factor is None:
-            A = _training_constrained(self.rows, self.F, regularization, self.invariants)
-            return Solution(cache_aligned(A), "svd")
-        solution = self.factor.solve(coordinates_of(self.F), regularization)
-        # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
-        if self.synthesis is not None:
-            return solution
-        A = in_cells(solution.coefficients, self.F)
-        if self.invariants is not None:
-            A = self.invariants.constrain_coefficients(A)
-        return solution._replace(coefficients=cache_aligned(A))
-
-
-def _training_constrained(rows, F, regularization, invariants):
-    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
-
-    For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
-    this form holds for any C and V.
-    """
-    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
-    spectral = Spectral(rows, always=True)
-    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
-    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
-    return invariants.correct_coefficients(A, pseudo_bias * invariants.values)
-
-
-# -- Decoders --------------------------------------------------------------------------------------
 @estimator
 class RFNNDecoder(LatentScaling, LinearDecoder):
     """Random-feature decoder without invariants: ridge regression on random features.
@@ -175,8 +112,6 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int
         Samples of the fit, or of all batches.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----
@@ -275,7 +210,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         if self.constraint == "everywhere":
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
-        return _Problem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
+        return RidgeProblem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
 
     def _fit_invariants(self, F, dtype):
         """The invariants of the fields F; None of an RFNNDecoder, which has none."""
