@@ -139,8 +139,8 @@ class LatentScaling:
     latent_scale: str | float | ArrayLike | None = parameter(default="std", shown='"std", float, array (d,) or None')
 
 
-# methods that a subclass defines, and that only the package calls
-PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "storable", "judged")
+# methods that only the package calls
+PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "judged")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):

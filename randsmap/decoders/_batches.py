@@ -53,12 +53,16 @@ class Batches:
         if self.invariants is not None:
             A = self.invariants.constrain_coefficients(A)
         return RidgeFit(
-            **solution._replace(coefficients=cache_aligned(A))._asdict(),
             features=self.features,
             latent_scale=self.latent_scale,
+            coefficients=cache_aligned(A),
             synthesis=None,
             invariants=self.invariants,
             projected=self.invariants is not None,
+            solver=solution.solver,
+            n_iter=solution.n_iter,
+            rank=solution.rank,
+            bound=solution.bound,
             points=sums.sample(),
             n_samples=sums.n,
             regularization=float(regularization),

@@ -142,31 +142,36 @@ class RidgeProblem:
 
     def fit(self, regularization: float) -> RidgeFit:
         """The fit for one of the regularizations."""
+        A, solution = self._coefficients(regularization)
         return RidgeFit(
-            **self._solve(regularization)._asdict(),
             features=self.features,
             latent_scale=self.latent_scale,
+            coefficients=A,
             synthesis=self.synthesis,
             invariants=self.invariants,
             projected=self.factor is not None and self.invariants is not None,
+            solver=solution.solver,
+            n_iter=solution.n_iter,
+            rank=solution.rank,
+            bound=solution.bound,
             points=self.points,
             n_samples=len(self.points),
             regularization=float(regularization),
             free_bias=not self.rows.bias,
         )
 
-    def _solve(self, regularization):
+    def _coefficients(self, regularization):
         if self.factor is None:
             A = _training_constrained(self.rows, self.F, regularization, self.invariants)
-            return Solution(cache_aligned(A), "svd")
+            return cache_aligned(A), Solution(A, "svd")
         solution = self.factor.solve(coordinates_of(self.F), regularization)
         # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
         if self.synthesis is not None:
-            return solution
+            return solution.coefficients, solution
         A = in_cells(solution.coefficients, self.F)
         if self.invariants is not None:
             A = self.invariants.constrain_coefficients(A)
-        return solution._replace(coefficients=cache_aligned(A))
+        return cache_aligned(A), solution
 
 
 def _training_constrained(rows, F, regularization, invariants):

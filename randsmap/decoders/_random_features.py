@@ -185,12 +185,12 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y):
-        problem = self._problem(X, y, [fixed_regularization(self)])
+        problem = self.regression(X, y, [fixed_regularization(self)])
         fit = problem.fit(*problem.regularizations)
         self._stream = None
         return fit
 
-    def _problem(self, X, y, regularizations):
+    def regression(self, X, y, regularizations):
         """The regression for several lambdas; [None]: for one that is chosen by held-out errors."""
         self._check_parameters()
         X = validate_data(self, X, reset=True, min_samples=2)
@@ -314,7 +314,7 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
-        problem = fresh._problem(X, y, values)
+        problem = fresh.regression(X, y, values)
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
