@@ -131,22 +131,8 @@ def run_study(
     else:
         fields, about, view = own[0], {}, user_view(own[0].shape[1], study.conserves)
 
-    rows: list[Row] = []
-    arrays: dict[str, Any] = {}
-    findings: list[str] = []
-    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
-    with (
-        if_asked(progress),
-        ProgressBar(total, study.name, unit="fit") as bar,
-        randsmap.show_progress(False),
-        extrapolation_ignored(),  # held-out points may be far away
-    ):
-        for sizes in study.sizes:
-            split_rows, groups = _split(len(fields), about, sizes, options)
-            part = Part(study, fields, split_rows, groups, view=view, options=options, pieces=pieces, update=bar.update)
-            rows += part.run(chosen)
-            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
-            findings += _findings(study, chosen, part, about)
+    show = if_asked(progress)
+    rows, arrays, findings = _run_parts(study, chosen, fields, about, view, options, pieces, show)
     result = StudyResult(
         name=study.name,
         title=_title(study, options, fields.shape[1]),
@@ -162,6 +148,27 @@ def run_study(
     )
     save_result(result, out)
     return result
+
+
+def _run_parts(study, chosen, fields, about, view, options, pieces, show):
+    """Rows, arrays and findings of the chosen decoders for all sizes of the study, under the context `show`."""
+    rows: list[Row] = []
+    arrays: dict[str, Any] = {}
+    findings: list[str] = []
+    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
+    with (
+        show,
+        ProgressBar(total, study.name, unit="fit") as bar,
+        randsmap.show_progress(False),
+        extrapolation_ignored(),  # held-out points may be far away
+    ):
+        for sizes in study.sizes:
+            split_rows, groups = _split(len(fields), about, sizes, options)
+            part = Part(study, fields, split_rows, groups, view=view, options=options, pieces=pieces, update=bar.update)
+            rows += part.run(chosen)
+            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
+            findings += _findings(study, chosen, part, about)
+    return rows, arrays, findings
 
 
 def _title(study, options, n_cells):
