@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -53,8 +54,8 @@ class InvariantParameters:
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
     bounds: Any = parameter(default=None, shown='(lower, upper), "nonnegative" or None')
 
-    invariant_values_ = property(lambda self: self.invariants_.values, doc="Values m of the invariants.")
-    invariant_matrix_ = property(lambda self: self.invariants_.matrix, doc="Matrix C of the invariants.")
+    invariant_values_ = property(attrgetter("invariants_.values"), doc="Values m of the invariants.")
+    invariant_matrix_ = property(attrgetter("invariants_.matrix"), doc="Matrix C of the invariants.")
     constant_cells_ = property(
-        lambda self: self.invariants_.constant, doc="Mask of the cells with one value in all training fields."
+        attrgetter("invariants_.constant"), doc="Mask of the cells with one value in all training fields."
     )
