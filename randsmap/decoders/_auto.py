@@ -16,7 +16,7 @@ from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import FIT_STATE, LinearDecoder, check_fields, of_fit
+from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
@@ -55,7 +55,7 @@ def _as_cell(value: Any) -> str:
 
 
 @estimator
-class AutoDecoder(InvariantParameters, LinearDecoder):
+class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """The decoder that held-out errors choose among kernels, thin-plate splines and k-NN mixtures.
 
     Parameters

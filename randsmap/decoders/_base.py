@@ -249,7 +249,7 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
 
 
 @shared_texts
-class HoldsFit(FieldRegressor):
+class HoldsFit:
     """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``."""
 
     _fitted: Any = None
@@ -362,7 +362,7 @@ class HoldsFit(FieldRegressor):
 
 @shared_texts
 class LinearDecoder(LinearMapHolder, HoldsFit):
-    """A decoder f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
+    """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
     Beside what `HoldsFit` names a subclass has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
     arrays, if it is linear in the fields, and ``eigenpairs(X, least)``, that of `spectrum`, of ridge regressions.

@@ -16,7 +16,7 @@ from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import FIT_STATE, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
+from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
 from randsmap.maps.extrapolation import FACTOR, Leverage
@@ -277,7 +277,7 @@ class BlendFit(Fit):
 
 
 @estimator
-class BlendedDecoder(InvariantParameters, LinearDecoder):
+class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """The geometric median of the fields of several decoders: robust where some of them fail.
 
     Parameters

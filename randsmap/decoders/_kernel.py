@@ -26,6 +26,7 @@ from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
+    FieldRegressor,
     LatentScaling,
     LinearDecoder,
     as_fields,
@@ -51,7 +52,7 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
 
 
 @estimator
-class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder):
+class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Parameters
@@ -174,7 +175,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
 
 @estimator
-class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder):
+class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
 
     Parameters

@@ -22,7 +22,16 @@ from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
 from randsmap._parallel import parallel_for
-from randsmap.decoders._base import Fit, HoldsFit, check_fields, fitted_scale, holding, is_fitted, of_fit
+from randsmap.decoders._base import (
+    FieldRegressor,
+    Fit,
+    HoldsFit,
+    check_fields,
+    fitted_scale,
+    holding,
+    is_fitted,
+    of_fit,
+)
 from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import cell_subsets
@@ -229,7 +238,7 @@ def _blocks_of_neighbors(neighbors, most):
 
 @shared_texts
 @estimator
-class KNNDecoder(HoldsFit):
+class KNNDecoder(HoldsFit, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     The weights are nonnegative and sum to 1, so every decoded field satisfies, to a few ulp, the linear invariants and

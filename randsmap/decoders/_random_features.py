@@ -26,6 +26,7 @@ from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
+    FieldRegressor,
     LatentScaling,
     LinearDecoder,
     as_fields,
@@ -52,8 +53,8 @@ def _of_latest(name):
 
 
 @estimator
-class RFNNDecoder(LatentScaling, LinearDecoder):
-    """Random-feature decoder without invariants: ridge regression on random features.
+class RandomFeatureRegression(LatentScaling, LinearDecoder):
+    """Ridge regression on random features, of one batch or of many.
 
     Parameters
     ----------
@@ -112,21 +113,6 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
         Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int
         Samples of the fit, or of all batches.
-
-    Notes
-    -----
-    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
-    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randsmap import RFNNDecoder, SigmoidFeatures
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents, 1 - latents])
-    >>> decoder = RFNNDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
-    >>> bool(abs(decoder.predict([[0.25]]) - [0.25, 0.75]).max() < 0.02)
-    True
     """
 
     constraint = "everywhere"  # a parameter of RANDSMAPDecoder
@@ -585,7 +571,28 @@ class RFNNDecoder(LatentScaling, LinearDecoder):
 
 
 @estimator
-class RANDSMAPDecoder(InvariantParameters, RFNNDecoder):
+class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
+    """Random-feature decoder without invariants: ridge regression on random features.
+
+    Notes
+    -----
+    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
+    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import RFNNDecoder, SigmoidFeatures
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents, 1 - latents])
+    >>> decoder = RFNNDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
+    >>> bool(abs(decoder.predict([[0.25]]) - [0.25, 0.75]).max() < 0.02)
+    True
+    """
+
+
+@estimator
+class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegressor):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any latent point, for any
