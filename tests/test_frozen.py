@@ -478,7 +478,7 @@ def test_what_cannot_be_frozen_says_why():
     with pytest.raises(TypeError, match="ConservativeRegressor cannot be frozen"):
         ConservativeRegressor(Ridge()).fit(Y, F).freeze()
     for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
-        with pytest.raises(TypeError, match="cannot be frozen: C knows the package's own feature maps"):
+        with pytest.raises(TypeError, match="cannot be frozen: C knows the package's random features"):
             RFNNDecoder(features).fit(Y, F).freeze()
     blend = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0)]).fit(Y, F)
     with pytest.raises(TypeError, match="a blend of decoders cannot be frozen"):

@@ -1,4 +1,4 @@
-"""How much a reader must learn, read off the source: each figure has a limit that only goes down."""
+"""How much a reader must learn, read off the source: each figure has a limit that goes up for a stated reason alone."""
 
 import ast
 import importlib

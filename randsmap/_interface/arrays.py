@@ -1,4 +1,4 @@
-"""The one way in for arrays: every array argument of a public method passes `as_array` or `validate_data`.
+"""The one way in for arrays: every array of numbers that a public method takes passes `as_array` or `validate_data`.
 
 Below are C-contiguous, aligned, finite float64 arrays, and kernels trust them. Errors state what was wrong, what
 was expected and what was given.

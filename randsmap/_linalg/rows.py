@@ -107,8 +107,9 @@ class Rows:
     """A tall matrix F (n, M) that is read by blocks of its rows, perhaps less a mean: an array in memory.
 
     `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes a checked float64 array,
-    C-contiguous, which is not copied. The other classes are `MappedRows`, of a memory-mapped file, and `FeatureRows`,
-    computed on demand. Algorithms ask for `blocks`, products and slices, and so serve all of them.
+    C-contiguous, which is not copied. The other classes are `MappedRows`, of a memory-mapped file, `FeatureRows`,
+    computed on demand, and `FactoredRows`, known by factors (`randsmap._linalg.spans`). Algorithms
+    ask for `blocks`, products and slices, and so serve all of them.
     """
 
     ndim = 2

@@ -56,7 +56,7 @@ def _as_cell(value: Any) -> str:
 
 @estimator
 class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
-    """The decoder that held-out errors choose among kernels, thin-plate splines and k-NN mixtures.
+    """The decoder that held-out errors choose among kernels, random features, polynomials and k-NN mixtures.
 
     Parameters
     ----------

@@ -60,7 +60,8 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
     ----------
     features
         Feature map: `SigmoidFeatures`, `FourierFeatures`, `MultiscaleFourierFeatures`, or any scikit-learn
-        transformer. It is cloned, not changed. None: ``FourierFeatures()``, of length scale 1.
+        transformer. It is cloned, not changed. None: ``FourierFeatures()``, of length scale 1
+        (``SigmoidFeatures()`` with constraint="training").
     regularization
         lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
         leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
@@ -93,7 +94,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
     Attributes
     ----------
     features_ : transformer
-        The fitted clone of `features`.
+        The fitted clone of `features`, in a `TransformerBasis` if it is no random map.
     coef_ : ndarray (P+1, M)
         A, the first row the bias. With `output_rank` it is computed when it is read.
     output_coef_ : ndarray (P+1, r) or None

@@ -43,12 +43,12 @@ def model_texts(cls: _Class) -> _Class:
 class Model(BaseEstimator):
     """A model of fields: it has the leverage of a part, and is written to a file.
 
-    `judge` names the parameter that is this part. `without_judge` is the reason, a format with the model as {0}, why
-    there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
+    `leverage_from` names the parameter that is this part. `no_leverage` is the reason, a format with the model as {0},
+    why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
     """
 
-    judge: str
-    without_judge = ""
+    leverage_from: str
+    no_leverage = ""
     lacks = {
         "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
         "partial_fit": "latents change with the encoder: fit that once, and add batches to the decoder at its latents, "
@@ -74,20 +74,20 @@ class Model(BaseEstimator):
         """
         save(self, path)
 
-    def judged(self, X: Any) -> Any:
+    def leverage_points(self, X: Any) -> Any:
         """X as the part's `leverage` takes it."""
         return X
 
     def _check_leverage(self) -> bool:
-        part = getattr(self, self.judge)
-        if part is None and self.without_judge:
-            raise AttributeError(self.without_judge.format(self))
+        part = getattr(self, self.leverage_from)
+        if part is None and self.no_leverage:
+            raise AttributeError(self.no_leverage.format(self))
         return part is None or require(part, "leverage")
 
     def _leverage_part(self) -> Any:
         self._check_leverage()
-        check_fitted(self, f"{self.judge}_")
-        return getattr(self, f"{self.judge}_")
+        check_fitted(self, f"{self.leverage_from}_")
+        return getattr(self, f"{self.leverage_from}_")
 
     @available_if(lambda self: self._check_leverage())
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
@@ -113,7 +113,7 @@ class Model(BaseEstimator):
             Before `fit`, as the part's `leverage`, or if it has none.
         """
         part = self._leverage_part()
-        result: NDArray[Any] = part.leverage(self.judged(X))
+        result: NDArray[Any] = part.leverage(self.leverage_points(X))
         return result
 
     @property

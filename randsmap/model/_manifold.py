@@ -119,8 +119,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         **FIELD_STATE,
     }
 
-    judge = "decoder"
-    without_judge = (
+    leverage_from = "decoder"
+    no_leverage = (
         "the model has no decoder, whose leverage it would be: {0.encoder.__class__.__name__} decodes by itself. "
         "Give it a KernelDecoder()"
     )
@@ -327,7 +327,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             if not hasattr(part, method):
                 raise TypeError(
                     f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and "
-                    "decoders that are linear in feature maps and kernels of the package's own"
+                    "decoders that are linear in the package's random features and kernels"
                 )
         check_choice(precision, "precision", ("float64", "float32"))
         if tol is not None:
@@ -385,7 +385,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         derivative, given = self._decoding("vjp", cells=cells)
         return derivative(latents_of(X), self._vectors(U), **given)
 
-    def judged(self, X: Any) -> Any:
+    def leverage_points(self, X: Any) -> Any:
         return latents_of(X)
 
     def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:

@@ -72,7 +72,7 @@ class ParametricModel(Model):
         "regressor_": Part("predict", n_in="p", n_out="d"),
     }
 
-    judge = "regressor"
+    leverage_from = "regressor"
     lacks = {
         **Model.lacks,
         **dict.fromkeys(
@@ -173,7 +173,7 @@ class ParametricModel(Model):
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
 
-    def judged(self, X: Any) -> Any:
+    def leverage_points(self, X: Any) -> Any:
         return validate_data(self, _as_columns(X), reset=False)
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:

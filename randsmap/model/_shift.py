@@ -85,7 +85,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         **FIELD_STATE,
     }
 
-    judge = "model"
+    leverage_from = "model"
     lacks = {
         **Model.lacks,
         **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
@@ -289,7 +289,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         )[1]
         return self._in_shape(self._fields(moved))
 
-    def judged(self, X: Any) -> Any:
+    def leverage_points(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]
 
     def score(self, X: ArrayLike, y: Any = None) -> float:
