@@ -11,7 +11,7 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import validate_data
 from randsmap._interface.callers import extrapolation_ignored
-from randsmap._interface.parameters import check_count, check_number, check_random_state, estimator, parameter
+from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
@@ -132,9 +132,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         **dict.fromkeys(("results_", "held_out_error_", "on_edge_", "chosen_invariants_"), NOT_SAVED),
     }
 
-    n_trials: int = parameter(int, default=40)
+    n_trials: int = parameter(int, default=40, low=1)
     families: str | Iterable[str] | None = parameter(default=None, shown="str, sequence of str, or None")
-    validation: float = parameter(float, default=0.2)
+    validation: float = parameter(float, default=0.2, low=0, high=1, strict=True)
     invariants: Any = parameter(default="auto", shown='"auto", "mass", array (M,) or (M, q), or None')
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
@@ -167,9 +167,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         return self
 
     def fit_state(self, X, y, groups=None):
-        n_trials = check_count(self.n_trials, "n_trials")
+        given = check_parameters(self)
+        n_trials, validation = given["n_trials"], given["validation"]
         families = check_families(self.families)
-        validation = check_number(self.validation, "validation", low=0, high=1, strict_low=True)
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)

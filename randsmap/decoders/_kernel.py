@@ -8,15 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import (
-    check_choice,
-    check_count,
-    check_flag,
-    check_number,
-    check_parameters,
-    estimator,
-    parameter,
-)
+from randsmap._interface.parameters import check_choice, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Part
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
@@ -133,7 +125,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
     def weights_of(self, X, Z, fields):
-        scale, centred = fitted_scale(self.latent_scale, X), check_flag(self.center, "center")
+        scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
         points, Z = in_units(X, scale), in_units(Z, scale)
         epsilon, _, V, weights = self._harmonics(points)
         K = Radial.gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
@@ -151,7 +143,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
-        scale, centred = fitted_scale(self.latent_scale, X), check_flag(self.center, "center")
+        scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
         points = in_units(X, scale)
         epsilon, eigenvalues, V, weights = self._harmonics(points)
         r = len(eigenvalues)
@@ -245,21 +237,20 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
     kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
     length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
     nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
-    degree: int | None = parameter(default=0, shown="int (0 or 1)")
-    max_frequency: float = parameter(float, default=1.0)
-    min_frequency: float = parameter(float, default=1e-3)
-    regularization: float = parameter(float, default=1e-3)
+    degree: int = parameter(int, default=0, low=0, high=1)
+    max_frequency: float = parameter(float, default=1.0, low=0, strict=True)
+    min_frequency: float = parameter(float, default=1e-3, low=0)
+    regularization: float = parameter(float, default=1e-3, low=0)
 
     invariants_ = of_fit("invariants")
     solver_ = of_fit("solver")
 
     def fit_state(self, X, y):
-        regularization = check_number(self.regularization, "regularization", low=0)
         X = validate_data(self, X, reset=True, min_samples=2)
+        fit, regularization = self._unsolved(X), float(self.regularization)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, as_fields(F), dtype)
-        fit = self._unsolved(X)
         A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
         A = cache_aligned(invariants.constrain_coefficients(in_cells(A, F)))
         return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
@@ -290,7 +281,8 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
-        if check_count(self.degree, "degree", low=0, high=1) == 0 and kernel == "thin-plate":
+        check_parameters(self)
+        if self.degree == 0 and kernel == "thin-plate":
             raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
     def _unsolved(self, X):
@@ -310,7 +302,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
             latent_scale=scale,
             lengths=lengths,
             centre=X.mean(axis=0) if self.degree else None,
-            free_bias=bool(self.degree or check_flag(self.center, "center")),
+            free_bias=bool(self.degree or self.center),
             points=in_units(X, lengths),
         )
 
@@ -320,7 +312,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         return hat.U, hat.squares, hat.angle
 
     def weights_of(self, X, Z, fields):
-        regularization, fit = check_number(self.regularization, "regularization", low=0), self._unsolved(X)
+        fit, regularization = self._unsolved(X), float(self.regularization)
         k, T = fit.kernel(Z), fit.tail(Z)
         if fields is None:
             return fit.dual(X).weights(k, T, regularization)
