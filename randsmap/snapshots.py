@@ -94,7 +94,7 @@ def warn_of_columns(snapshots: Any, path: str | os.PathLike[str], transpose: boo
 def read_array(
     path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False, fields: bool = False
 ) -> Any:
-    """What `read_snapshots` reads, without its warnings; of text with `fields` no column of times."""
+    """The snapshots of `read_snapshots`, without its warnings; of text with `fields` no column of times."""
     path = expanded(path)
     reader = _reader(path)
     array = _read_text(path, key, fields) if reader is _read_text else reader(path, key)
@@ -110,7 +110,7 @@ def read_array(
 
 
 def read_numbers(path: Path, *, key: str | None = None, transpose: bool = False) -> NDArray[Any]:
-    """What `read_array` reads, as a plain array."""
+    """The array of `read_array`, as a plain array."""
     return np.asarray(read_array(path, key=key, transpose=transpose))
 
 
@@ -152,7 +152,7 @@ _NPY = b"\x93NUMPY"
 
 
 def is_npy_target(path: Path) -> bool:
-    """Whether `write_array` makes a .npy file of this path: one with no other known ending."""
+    """True if `write_array` makes a .npy file of this path: one with no other known ending."""
     return path.suffix.lower() not in _READERS
 
 
@@ -405,7 +405,7 @@ def transposed_evidence(F: Any) -> str | None:
 
 
 def _equal_sums(F: NDArray[Any], axis: int) -> bool:
-    """Whether the sums along an axis are one number, which is not 0 but for round-off."""
+    """True if the sums along an axis are one number, which is not 0 but for round-off."""
     sums, sizes = F.sum(axis=axis, dtype=float), np.abs(F).sum(axis=axis, dtype=float)
     tol = 1e-4 if F.dtype == np.float32 else 1e-6
     return bool(np.ptp(sums) <= tol * sizes.max() and np.abs(sums).min() > 1e-3 * sizes.max())

@@ -122,7 +122,7 @@ def _as_json(attrs: Any) -> str:
 
 
 class FieldShape:
-    """How the cells of a field are arranged, and the `metadata` of a DataArray.
+    """Arrangement of the cells of a field, and the `metadata` of a DataArray.
 
     `shape` is (M,) for rows, () for one-dimensional fields of a single cell.
     """
@@ -137,7 +137,7 @@ class FieldShape:
 
     @property
     def plain(self) -> bool:
-        """Whether fields are rows of an array as they are."""
+        """True if fields are rows of an array as they are."""
         return len(self.shape) == 1 and self.metadata is None
 
     def restored(self, rows: NDArray[Any]) -> Any:

@@ -54,7 +54,7 @@ class Parameter:
 
     @property
     def optional(self) -> bool:
-        """Whether None is accepted."""
+        """True if None is accepted."""
         return None in self.words
 
     def check(self, value: Any, name: str) -> Any:

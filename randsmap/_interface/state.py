@@ -139,7 +139,7 @@ def immutable(cls: _Kind) -> _Kind:
 
 
 def is_computed(cls: type, name: str) -> bool:
-    """Whether an attribute is computed from the others when it is first read, so that no file has it."""
+    """True if an attribute is computed from the others when it is first read, so that no file has it."""
     return isinstance(getattr(cls, name, None), cached_property)
 
 
@@ -150,7 +150,7 @@ def declared_state(cls: Any) -> dict[str, Any]:
 
 
 def is_optional(kind: Any) -> bool:
-    """Whether the attribute may be None or missing."""
+    """True if the attribute may be None or missing."""
     return getattr(kind, "optional", False)
 
 

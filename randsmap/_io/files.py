@@ -35,7 +35,7 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
-    """Whether `path` is written in place: a pipe, a device, or the file that standard output goes to."""
+    """True if `path` is written in place: a pipe, a device, or the file that standard output goes to."""
     try:
         status = os.stat(expanded(path))
     except OSError:
@@ -213,7 +213,7 @@ def write_checked(
 
 
 def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> bool:
-    """Whether these files have the checksums that `write_checked` has stored."""
+    """True if these files have the checksums that `write_checked` has stored."""
     try:
         return _stamp(path).read_text() == _checksums(path, *others)
     except (OSError, UnicodeDecodeError):

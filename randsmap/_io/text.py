@@ -46,7 +46,7 @@ def read_table(path: Path, key: str | None = None, *, without_times: bool = Fals
 
 
 def _header(first: str, second: str, separator: str | None, decimal_commas: bool) -> tuple[bool, list[str]]:
-    """Whether the first line has names, and these if there is one for each column, "" for that of row numbers."""
+    """True if the first line has names, and these if there is one for each column, "" for that of row numbers."""
     n_columns = len(_words(second, separator))
     rows_named = second.lstrip()[:1] in ('"', "'")
     words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
@@ -116,7 +116,7 @@ def _split(line: str, separator: str) -> list[str]:
 
 
 def _are_names(words: list[str]) -> bool:
-    """Whether the first line has names, which may be numbers except the first.
+    """True if the first line has names, which may be numbers except the first.
 
     A line that begins with a value is a row, even if other values are missing or not real: that has to be an error.
     """

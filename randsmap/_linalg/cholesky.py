@@ -40,7 +40,7 @@ def with_bias(R: _Values, mean: Any, field_mean: Any) -> _Values:
 
 # -- Accuracy --------------------------------------------------------------------------------------
 def gram_is_accurate(norm: float, regularization: float) -> bool:
-    """Whether eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`."""
+    """True if eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`."""
     # The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm
     # that overflows passes: the factorisation then raises with the reason.
     return not np.isfinite(norm) or bool(_EPS * norm <= 1e-6 * regularization)
@@ -182,7 +182,7 @@ class Cholesky:
         return self._gram
 
     def _solve_gram(self, G, H, regularization):
-        """Whether H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
+        """True if H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
         if self._auto:
             if self._norm is None:
                 n = 0 if self._is_dual else self._rows.n

@@ -159,7 +159,7 @@ class LowRank:
         return True
 
     def _out_of_reach(self, goal):
-        """Whether the decay so far says that `most` columns are not enough, so that giving up is cheap."""
+        """True if the decay so far says that `most` columns are not enough, so that giving up is cheap."""
         # a later step gains at most three times what the first one does
         largest_gain = 3
         if self._energy <= goal:
@@ -367,7 +367,7 @@ class LowRank:
         return None
 
     def covers(self, least: float) -> bool:
-        """Whether no square of a singular value that V leaves out is above `tol` times `least`."""
+        """True if no square of a singular value that V leaves out is above `tol` times `least`."""
         if self._is_useful:
             self._project(None)
         return self._is_useful and self.tau <= self.tol * least

@@ -64,7 +64,7 @@ class Radial:
         return out
 
     def frozen(self) -> dict[str, Any]:
-        """How an image of a frozen decoder names the kernel."""
+        """Name of the kernel in an image."""
         if self._frequencies is not None:
             low, high = self._frequencies
             return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": low, "high": high}

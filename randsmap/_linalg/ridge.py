@@ -92,7 +92,7 @@ def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> 
 
 
 def _direct_fits(n, P, M):
-    """Whether the matrices of a direct method fit in memory."""
+    """True if the matrices of a direct method fit in memory."""
     numbers = n * (n + P + M) + P * M if n < P else P * (P + 2 * M + 2048)
     memory = available_memory()
     return memory is None or 8 * numbers <= _MEMORY_SHARE * memory

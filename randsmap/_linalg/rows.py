@@ -37,7 +37,7 @@ _SUMMED = 2048
 
 
 def is_large(X: object) -> TypeGuard[NDArray[Any]]:
-    """Whether X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
+    """True if X is (a view of) a two-dimensional memory-mapped array too large to be held whole."""
     return (
         isinstance(X, np.ndarray)
         and not isinstance(X, np.ma.MaskedArray)  # refused elsewhere
@@ -368,7 +368,7 @@ class FeatureRows(Rows):
 
     @property
     def activation_parameters(self) -> Any:
-        """Those of the package's feature maps; None of others."""
+        """Parameters of a feature map of the package; None for others."""
         return self._map
 
     def without_bias(self) -> FeatureRows:

@@ -125,7 +125,7 @@ class FactoredRows(Rows):
 
 
 def _has_rank(F, sizes, free, r):
-    """Whether r rows of F at random are independent on r cells at random, so that the rank is at least r for sure."""
+    """True if r rows of F at random are independent on r cells at random, so that the rank is at least r for sure."""
     rng, cells = np.random.default_rng(1), np.flatnonzero(free)
     if len(cells) < r:
         return False
@@ -137,7 +137,7 @@ def _has_rank(F, sizes, free, r):
 
 
 def _round_off(r):
-    """What r products of sums over the cells may leave of a field of norm 1 (measured: 10 + 2 sqrt(r) eps)."""
+    """Round-off of r products of sums over the cells, for a field of norm 1 (measured: 10 + 2 sqrt(r) eps)."""
     return (16 + 4 * np.sqrt(r)) * _EPS
 
 

@@ -209,7 +209,7 @@ class HatMatrix:
 
     @classmethod
     def with_tail(cls, Q: _Values, U: _Values, squares: _Values, angle: float) -> HatMatrix:
-        """That of a regression whose tail, orthonormal columns Q, is not penalised; U and s of Phi without it."""
+        """The hat matrix of a regression with an unpenalised tail Q (orthonormal); U and s of Phi without it."""
         n, rank = Q.shape
         if not rank:
             return cls(U, squares, angle)

@@ -1,4 +1,4 @@
-"""What the commands do: they read files, call the package, print and write."""
+"""The commands: they read files, call the package, print and write."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _training_rows(arguments, snapshots, search):
 
 
 def _kept(arguments, checked, snapshots):
-    """What decoded fields keep, as parameters of estimators; prints what `auto` found."""
+    """Invariants and bounds as parameters of estimators; prints those that `auto` found."""
     bounds = None if arguments.bounds is None else tuple(arguments.bounds)
     kept = {"cell_weights": _weights_of(arguments, snapshots.shape[1:]), "bounds": bounds}
     if bounds is not None:

@@ -203,7 +203,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         return self.best_decoder_.fitted
 
     def _chosen(self, F, dtype):
-        """What the blend's `invariants` are: "auto" decided by the fields."""
+        """Invariants of the blend; the fields decide "auto"."""
         if not (isinstance(self.invariants, str) and self.invariants == "auto"):
             return self.invariants
         mass = Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None)

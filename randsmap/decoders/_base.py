@@ -1,4 +1,4 @@
-"""What the decoders share: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
+"""Base of the decoders: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def as_fields(F: Any) -> Any:
 
 
 def coordinates_of(F: Any) -> Any:
-    """What a regression that is linear in the fields F is solved for: the coordinates of FactoredRows."""
+    """Right-hand side of a regression that is linear in the fields F: of FactoredRows the coordinates."""
     return F.coordinates if isinstance(F, FactoredRows) else F
 
 
@@ -94,7 +94,7 @@ def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether it is an estimator that is fitted."""
+    """True if it is an estimator that is fitted."""
     try:
         check_is_fitted(estimator)
     except (NotFittedError, TypeError):
@@ -305,7 +305,7 @@ class HoldsFit:
         return True
 
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far latent points are from the training points, as the fit sees it.
+        """Leverage of latent points: their distance from the training points, as the fit sees it.
 
         Small where training points are dense, about 1 at an isolated one, larger outside: errors of the training fields
         are amplified by the square root. It is computed at about the cost of a fit when it is first asked for.

@@ -1,4 +1,4 @@
-"""What random-feature decoders keep between batches, and which decoders can be fitted to batches and merged."""
+"""State of random-feature decoders between batches; rules for batches and merging."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def check_streamable(decoder: Any) -> bool:
 
 
 def is_map(features: Any) -> bool:
-    """Whether it is a feature map."""
+    """True if it is a feature map."""
     return hasattr(features, "transform") and not isinstance(features, type)
 
 

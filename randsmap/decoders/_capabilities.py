@@ -1,4 +1,4 @@
-"""What an estimator can do with latents besides `predict`, and why one of them cannot."""
+"""Capabilities of estimators besides `predict`, and reasons why one lacks them."""
 
 from __future__ import annotations
 

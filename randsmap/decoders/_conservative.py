@@ -139,7 +139,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
 
     @available_if(lambda self: require(self.estimator, "leverage"))
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """How far points are from the training points, as the regressor measures it.
+        """Leverage of points: their distance from the training points, as the regressor measures it.
 
         Parameters
         ----------

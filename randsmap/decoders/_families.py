@@ -125,7 +125,7 @@ class Trial:
 
     @property
     def kind(self) -> tuple[str, float | None, int | None]:
-        """What trials that differ in their scales alone have in common."""
+        """Key that trials share if they differ in their scales alone."""
         return self.family, self.nu, self.degree
 
     @cached_property

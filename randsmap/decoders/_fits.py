@@ -219,7 +219,7 @@ class KernelFit(Fit):
 
     @property
     def penalised_bias(self) -> float:
-        """What a penalised bias adds to the kernel."""
+        """Constant that a penalised bias adds to the kernel."""
         return 0.0 if self.free_bias else 1.0
 
     def kernel(self, X: NDArray[np.float64]) -> NDArray[np.float64]:

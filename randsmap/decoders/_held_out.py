@@ -83,7 +83,7 @@ class Samples:
             )
 
     def residuals(self, trial: Trial) -> _Values:
-        """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""
+        """Residuals of held-out fields at the trial's own lambda, number of neighbours or rank."""
         if trial.family == KNN:
             return self._neighbor_residuals(self.X / trial.scales, int(trial.value))
         if trial.family == DOUBLE_DIFFUSION_MAPS:

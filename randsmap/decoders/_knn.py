@@ -472,5 +472,5 @@ def _exponents(encoder, F):
 
 
 def _is_diffusion_map(encoder):
-    """Whether it has the methods of a diffusion map that the search calls."""
+    """True if it has the methods of a diffusion map that the search calls."""
     return all(hasattr(encoder, name) for name in ("transform", "nystroem_weights", "squared_distances"))

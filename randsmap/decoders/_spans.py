@@ -18,7 +18,7 @@ from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 def invariants_of(
     decoder: Any, F: NDArray[np.float64], dtype: DTypeLike, shape: tuple[int, ...] | None = None
 ) -> AffineInvariants | None:
-    """What a decoder fitted to the fields F, of that shape and type, holds its fields to, but for bounds.
+    """Invariants, without bounds, of a decoder fitted to the fields F of that shape and type.
 
     None for a decoder that has no invariants among its parameters.
     """

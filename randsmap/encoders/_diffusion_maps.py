@@ -286,7 +286,7 @@ class DiffusionMaps(FieldEncoder):
         return self
 
     def _wanted_modes(self, n, n_components):
-        """How many modes to compute and which are selected (None: to be chosen)."""
+        """Number of modes to compute, and those selected (None: to be chosen)."""
         expected = "select must be 'leading', 'non-harmonic' or a list of 1-based indices of eigenvectors"
         if isinstance(self.select, str):
             if self.select not in ("leading", "non-harmonic"):

@@ -1,4 +1,4 @@
-"""How many coordinates snapshots need, from the spectrum of their diffusion maps."""
+"""Number of coordinates that snapshots need, from the spectrum of their diffusion maps."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
 
 
 def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
-    """How many of the leading eigenvectors are new directions."""
+    """Number of leading eigenvectors that are new directions."""
     # an eigenvector with at least this residual is a new direction
     smallest_residual = 0.6
     # rates go with the square of the inverse length: the next direction is about ten times shorter

@@ -74,7 +74,7 @@ def neighbor_residual(X: _Values, y: _Values) -> float:
 
 
 def _plane_terms(X, y, a, b):
-    """What is summed over the rows for a plane: 1, x_j, x_a x_b, y, x_j y."""
+    """Products to be summed over the rows for a plane: 1, x_j, x_a x_b, y, x_j y."""
     return np.column_stack((np.ones(len(X)), X, X[:, a] * X[:, b], y, X * y[:, None]))
 
 

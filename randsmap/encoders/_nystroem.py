@@ -82,7 +82,7 @@ class NystroemExtension:
 
     @property
     def in_file(self) -> bool:
-        """Whether the training fields stay in their file."""
+        """True if the training fields stay in their file."""
         return self.norms is None
 
     @property

@@ -1,4 +1,4 @@
-"""How far latent points are from the training points: the warning of fields decoded far away, and leverage."""
+"""Distance of latent points from the training points: the warning of fields decoded far away, and leverage."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class FrozenEncoder:
 
 
 def is_image(start: bytes) -> bool:
-    """Whether a file that starts with these bytes calls itself an image."""
+    """True if a file that starts with these bytes calls itself an image."""
     return start[: len(_kernel.MAGIC)] == _kernel.MAGIC
 
 

@@ -126,7 +126,7 @@ class LinearMap:
         out: NDArray[np.float64] | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> NDArray[np.float64]:
-        """What `predict` returns for checked latent points X (n, d); shape: of a field, None: (M,)."""
+        """Fields at checked latent points X (n, d), as `predict` returns them; shape: of a field, None: (M,)."""
         n, M = len(X), self.n_cells
         values = None if invariant_values is None else self._row_values(invariant_values, n)
         if cells is None:

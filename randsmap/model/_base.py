@@ -1,4 +1,4 @@
-"""What the models share: leverage of a part, model files, and texts of the documentation."""
+"""Base of the models: leverage of a part, model files, and texts of the documentation."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Model(BaseEstimator):
 
     @available_if(lambda self: self._check_leverage())
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
-        """How far points are from those of the training fields, as the part that is asked for it measures it.
+        """Leverage of points: their distance from those of the training fields, as a part of the model measures it.
 
         `ManifoldModel` asks its decoder, `ShiftRegistration` its model (for any theta). `ParametricModel` asks its
         regressor how far parameters are from those of the snapshots; whether the model has seen such fields is

@@ -283,7 +283,7 @@ class SampledModel:
         return np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))
 
     def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What rhs makes of the field in the stencil, checked."""
+        """Checked values of rhs for the field in the stencil."""
         given = np.asarray(self.rhs(t, f))
         if given.dtype.kind not in "biuf":
             raise TypeError(f"rhs(t, f) must return real numbers, got {given.dtype}")

@@ -38,7 +38,7 @@ class Evaluation:
 
     @property
     def conserved(self) -> str:
-        """What the errors `invariants` are of, in a word."""
+        """Name of the quantity of the errors `invariants`."""
         return "invariants" if self.n_invariants > 1 else "mass"
 
 

@@ -215,7 +215,7 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
 
 
 def _is_of(row, name):
-    """Whether a row is of a decoder; "DDM-r" stands for DDM with any starred number of modes."""
+    """True if a row is of a decoder; "DDM-r" stands for DDM with any starred number of modes."""
     if "names" in row:
         return name in row["names"]
     return row["decoder"].startswith("DDM-r") if name == "DDM-r" else row["decoder"] == name

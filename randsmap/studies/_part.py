@@ -234,7 +234,7 @@ class Part:
     # --- runs ------------------------------------------------------------------------------------
 
     def _run_case(self, case, fraction):
-        """What was tuned of a decoder with one feature count, and the results of its runs."""
+        """Tuned values of a decoder with one feature count, and the results of its runs."""
         tuned, results = self._tuned(case, fraction), []
 
         def make(run):

@@ -68,7 +68,7 @@ class DecoderCase:
 
     @property
     def draws_features(self) -> bool:
-        """Whether the decoder has random features, so that several runs make sense."""
+        """True if the decoder has random features, so that several runs make sense."""
         return self.decoder is not None and "features__n_features" in self.decoder.get_params()
 
     def runs(self, runs: int) -> int:

@@ -230,7 +230,7 @@ def _with_params(decoder: Any, params: dict[str, Any]) -> Any:
 
 
 def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bool:
-    """Whether `best`, at `position`, is the first or the last of at least three numbers."""
+    """True if `best`, at `position`, is the first or the last of at least three numbers."""
     values = list(values)
     if len(values) < 3 or not all(isinstance(value, numbers.Real) for value in values):
         return False
@@ -325,7 +325,7 @@ class _Validation:
         return scaled_l2(self.y_val, predicted, reference=self._usual), decoder
 
     def losses(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """What the candidates with these errors (n_candidates, n_val) are chosen by."""
+        """Scores of candidates with these errors (n_candidates, n_val)."""
         return selection_losses(errors, self._sizes, self._usual)
 
     def _path_of(self, decoder: Any, method: str, *args: Any, **options: Any) -> Any:
@@ -385,7 +385,7 @@ class _Validation:
 
 
 def _is_linear(decoder: Any, method: str) -> bool:
-    """Whether the decoder's fields are weights of the training fields and a correction, and it has the method.
+    """True if the decoder's fields are weights of the training fields and a correction, and it has the method.
 
     Of the classes themselves: a subclass may predict something else.
     """
@@ -413,14 +413,14 @@ def _direct_cost(n: int, n_val: int, M: int, P: int, n_candidates: int) -> float
 
 
 def _may_pay(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
-    """Whether coordinates of fields of few dimensions would, and finding out that they have more costs little."""
+    """True if coordinates of fields of few dimensions would, and finding out that they have more costs little."""
     fewest = 1 << 17  # numbers in the fields: fits to fewer take a millisecond
     factorisation = 10 * n * min(n, M) * M
     return n * M >= fewest and factorisation < _direct_cost(n, n_val, M, P, n_candidates)
 
 
 def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
-    """Whether coordinates in a span of n dimensions save time."""
+    """True if coordinates in a span of n dimensions save time."""
     # a candidate has weights, solved for as fields of n_val cells, and their products with coordinates
     weights = operations("dual" if n < P else "primal", n, P, n_val, 1) + n_val * (n * P + n**2)
     factorisation = (3 * n**2 + 4 * n * n_val + 50 * n) * M

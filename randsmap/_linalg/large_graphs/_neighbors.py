@@ -72,7 +72,7 @@ def _projected(points, directions):
 
 
 def _best_rank(points, directions, k):
-    """How many coordinates make the search of k neighbours cheapest by a sample of the pairs; None: comparing all
+    """Number of coordinates for the cheapest search of k neighbours, by a sample of the pairs; None: comparing all
     pairs is cheaper."""
     # bounding a distance by one coordinate takes this part of one column of an exact comparison
     bound_cost = 0.2
