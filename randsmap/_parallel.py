@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 from randsmap._kernels import decode as _kernel
 
@@ -125,45 +126,61 @@ def _workers(count):
         return _pool
 
 
-def parallel_for(task: Callable[[int], object], n_tasks: int) -> None:
-    """Call ``task(i)`` for i in range(n_tasks), in order, on several threads; the caller is one of them.
+def parallel_for(task: Callable[..., object], calls: int | Sequence[tuple[Any, ...]]) -> None:
+    """Call ``task(*arguments)`` for all arguments, in order, on several threads; the caller is one of them.
 
-    ``task`` must release the GIL in its long part. The first exception stops the tasks not yet begun and is raised
-    here. Inside a task, further calls run on that thread alone.
+    A number n of calls stands for ``task(i)``, i in range(n). ``task`` must release the GIL in its long part. The first
+    exception stops the tasks not yet begun and is raised here. Inside a task, further calls run on that thread alone.
     """
-    alone = n_tasks <= 1 or getattr(_local, "inside", False)  # counting cores takes 25 us
-    n_threads = 1 if alone else min(get_num_threads(), n_tasks)
+    calls = [(i,) for i in range(calls)] if isinstance(calls, int) else calls
+    alone = len(calls) <= 1 or getattr(_local, "inside", False)  # counting cores takes 25 us
+    n_threads = 1 if alone else min(get_num_threads(), len(calls))
     if n_threads <= 1:
-        for i in range(n_tasks):
-            task(i)
+        for arguments in calls:
+            task(*arguments)
         return
 
-    lock, tasks = threading.Lock(), iter(range(n_tasks))
+    lock, waiting = threading.Lock(), iter(calls)
     errors: list[BaseException] = []
 
     def work():
-        _local.inside = True
-        try:
-            while not errors:
-                with lock:
-                    i = next(tasks, None)
-                if i is None:
-                    return
-                task(i)
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            _local.inside = False
+        with _inside(errors):
+            for arguments in _taken(waiting, lock, errors):
+                task(*arguments)
 
     with _lock:  # between taking the pool and the submit nobody may replace it
         pool = _workers(n_threads - 1)
         futures = [pool.submit(work) for _ in range(n_threads - 1)]
-    work()
+    with _inside(errors):  # as `work`, without its frame
+        for arguments in _taken(waiting, lock, errors):
+            task(*arguments)
     for future in futures:
         if not future.cancel():  # not begun: the caller has already done everything
             future.result()
     if errors:
         raise errors[0]
+
+
+@contextmanager
+def _inside(errors):
+    """While open, this thread runs tasks; an exception is put among the errors."""
+    _local.inside = True
+    try:
+        yield
+    except BaseException as error:
+        errors.append(error)
+    finally:
+        _local.inside = False
+
+
+def _taken(waiting, lock, errors):
+    """Arguments that no other thread has taken, until there are none or there is an error."""
+    while not errors:
+        with lock:
+            arguments = next(waiting, None)
+        if arguments is None:
+            return
+        yield arguments
 
 
 def parallel_rows(task: Callable[[slice], object], n: int, size: int) -> None:
@@ -226,15 +243,22 @@ TILE_ENTRIES = 1 << 21
 
 
 def for_tiles(task: Callable[[int, int], object], n: int, most: int = MAX_TILE) -> None:
-    """Call task(start, stop) over tiles of at most `most` of n rows, in parallel; a few rows are one task."""
-    if n <= FEW:
-        task(0, n)
-        return
+    """Call task(start, stop) over the `tiles` of n rows, in parallel."""
+    with tile_threads(n):
+        parallel_for(task, tiles(n, most))
+
+
+def tiles(n: int, most: int = MAX_TILE) -> list[tuple[int, int]]:
+    """Tiles (start, stop) of at most `most` of n rows; a few rows are one."""
     # BLAS packs A anew for each task, which costs about as much as 30 rows; eight tasks share the work between threads.
     # Their number depends on n alone, so that results do not depend on threads.
-    tiles = -(-n // min(max(-(-n // 8), 128), most))
-    with blas_threads(1):
-        parallel_for(lambda i: task(i * n // tiles, (i + 1) * n // tiles), tiles)
+    count = 1 if n <= FEW else -(-n // min(max(-(-n // 8), 128), most))
+    return [(i * n // count, (i + 1) * n // count) for i in range(count)]
+
+
+def tile_threads(n: int) -> AbstractContextManager[None]:
+    """The limit on BLAS's threads for tasks that are tiles of n rows."""
+    return nullcontext() if n <= FEW else blas_threads(1)
 
 
 def tile_rows(entries: int) -> int:

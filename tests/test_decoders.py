@@ -25,6 +25,7 @@ from randsmap._linalg import ridge as _ridge
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.maps import bases as _bases
+from randsmap.maps import linear_map
 from randsmap.maps.bases import Basis, identity_basis, reduced_basis
 from randsmap.maps.linear_map import LinearMap
 from randsmap.persistence import save
@@ -333,7 +334,11 @@ def test_no_blas_threads_inside_tasks(monkeypatch):
     decoder = RANDSMAPDecoder(random_state=0).fit(Y, F)
     decoder.predict(Y[:1])  # finds the trusted region, which needs tasks that run
     seen = []
-    monkeypatch.setattr(_parallel, "parallel_for", lambda task, n: seen.append((n, list(_parallel._blas_limits))))
+
+    def note(task, calls):
+        seen.append((len(calls), list(_parallel._blas_limits)))
+
+    monkeypatch.setattr(linear_map, "parallel_for", note)
     decoder.predict(Y)
     assert seen == [(4, [1])]
 

@@ -75,21 +75,8 @@ def multi_gaussian_in_place(D: _Values, low: float, high: float) -> None:
     # sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)): a difference of erfc keeps its digits for
     # large low r. Near r = 0, or for a narrow interval, it cancels, and a Gauss-Legendre rule over s is exact to
     # round-off.
-    _by_parts(_kernels.multi_gaussian, D, low, high)
-
-
-def multi_gaussian_slope_in_place(D: _Values, low: float, high: float) -> None:
-    """Turn squared distances D (float64) into twice the multi-Gaussian kernel's derivative by them.
-
-    Minus the mean of s^2 exp(-s^2 r^2 / 2) over s in [low, high]; the kernel's gradient in x is this times x - z.
-    """
-    # by parts a difference of Gaussians and the kernel itself; near r = 0, where it cancels, the quadrature
-    _by_parts(_kernels.multi_gaussian_slope, D, low, high)
-
-
-def _by_parts(kernel, D, low, high):
     D = D.reshape(-1)
-    _parallel.parallel_rows(lambda part: kernel(D[part], low, high), len(D), 1 << 15)
+    _parallel.parallel_rows(lambda part: _kernels.multi_gaussian(D[part], low, high), len(D), 1 << 15)
 
 
 def fill_pairs(

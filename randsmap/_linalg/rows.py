@@ -482,15 +482,14 @@ def by_blocks(function: Callable[[NDArray[Any]], NDArray[Any]], X: Any) -> NDArr
     return out
 
 
-def fill_by_blocks(task: Callable[[int, int], object], out: _Values) -> _Values:
-    """`out` after task(a, b) over blocks of its rows, the pages of a memory-mapped one dropped."""
+def blocks_to_fill(out: _Values) -> Iterator[tuple[int, int]]:
+    """Blocks (start, stop) of the rows of `out`; after each the pages of a memory-mapped one are dropped."""
     if not is_large(out):
-        task(0, len(out))
-        return out
-    for a, b in steps(len(out), block_rows(out.shape[1]), "decoding"):
-        task(a, b)
+        yield 0, len(out)
+        return
+    for start, stop in steps(len(out), block_rows(out.shape[1]), "decoding"):
+        yield start, stop
         release(out)
-    return out
 
 
 def write_npy(path: str | os.PathLike[str], shape: tuple[int, ...], fill: Callable[[_Values], object]) -> None:

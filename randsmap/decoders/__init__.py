@@ -8,7 +8,6 @@ from randsmap.decoders._families import check_families as check_families  # for 
 from randsmap.decoders._kernel import DoubleDiffusionMapsDecoder, KernelDecoder
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
-from randsmap.maps.bases import TransformerBasis as TransformerBasis  # for those who look at features_
 from randsmap.maps.extrapolation import ExtrapolationWarning
 from randsmap.maps.frozen import FrozenDecoder, FrozenModel, get_include
 from randsmap.maps.frozen import library_path as library_path  # for the command line

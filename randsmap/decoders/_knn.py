@@ -20,7 +20,7 @@ from randsmap._interface.state import Array, Count, Part, immutable, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
-from randsmap._linalg.rows import BLOCK, MappedRows, Rows, fill_by_blocks
+from randsmap._linalg.rows import BLOCK, MappedRows, Rows, blocks_to_fill
 from randsmap._parallel import parallel_for
 from randsmap.decoders._base import (
     FieldRegressor,
@@ -167,7 +167,9 @@ class KNNFit(Fit):
             for rows, used, places in _blocks_of_neighbors(near, BLOCK // max(1, fields.shape[1])):
                 _by_rows(64, _kernel.mix, (F.read(used, columns),), places, w[rows], mixtures[rows])
 
-        return fill_by_blocks(task, fields)
+        for start, stop in blocks_to_fill(fields):
+            task(start, stop)
+        return fields
 
     def with_n_neighbors(self, k: int) -> KNNFit:
         """The fit with another number of neighbours, which shares what is computed."""

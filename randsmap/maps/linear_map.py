@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array, check_cells, check_out
 from randsmap._interface.fields import output
 from randsmap._kernels import linear_map as _kernel
-from randsmap._linalg.rows import fill_by_blocks
-from randsmap._parallel import FEW, blas_threads, for_tiles, tile_rows
+from randsmap._linalg.rows import blocks_to_fill
+from randsmap._parallel import FEW, blas_threads, for_tiles, parallel_for, tile_rows, tile_threads, tiles
 from randsmap.invariants import AffineInvariants, values_of_rows
 from randsmap.maps.bases import Basis, identity_basis
 
@@ -66,6 +66,21 @@ def _map_of_cells(basis, A, invariants, cells):
     if invariants is None:
         return LinearMap(basis, np.ascontiguousarray(A[:, cells]))
     return LinearMap(basis, invariants.gather_coefficients(A, cells))  # the projection is a correction of A
+
+
+def _checked(method, arrays, first=0):
+    """task(start, stop): a method of the kernel with these rows of the arrays; ValueError names a row that fails."""
+
+    def rows(start, stop):
+        return [None if array is None else array[start:stop] for array in arrays]
+
+    def task(start, stop):
+        failed = method(*rows(start, stop))
+        if failed:
+            row = next((i for i in range(start, stop) if method(*rows(i, i + 1))), start)
+            raise ValueError(f"row {first + row} of X: {_kernel.message(failed)}")
+
+    return task
 
 
 class LinearMap:
@@ -167,32 +182,16 @@ class LinearMap:
         """
         if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
             return  # one row must cost microseconds
-        fill_by_blocks(
-            lambda a, b: self._decode(X[a:b], None if values is None else values[a:b], out[a:b], first + a), out
-        )
-
-    def _decode(self, X, values, out, first):
-        step = len(X) if self._values is None else self.basis.rows
         selected = values is None or self.invariants is not None
         method = self.kernel.decode if selected else self.kernel.decode_values
-        for a in range(0, len(X), step):
-            part = slice(a, a + step)
-            Z = X if self._values is None else self._given(X[part])
-            arrays = Z, None if values is None else values[part], out[part]
-            for_tiles(lambda i, j: self._run(method, arrays, i, j, first + a), len(Z))
-
-    @staticmethod
-    def _run(method, arrays, start, stop, first=0):
-        """method(rows start:stop of the arrays), which returns a status; ValueError names the first row that fails, as
-        number `first` + its index."""
-
-        def status(a, b):
-            return method(*(None if array is None else array[a:b] for array in arrays))
-
-        failed = status(start, stop)
-        if failed:
-            row = next((i for i in range(start, stop) if status(i, i + 1)), start)
-            raise ValueError(f"row {first + row} of X: {_kernel.message(failed)}")
+        for start, stop in blocks_to_fill(out):
+            step = stop - start if self._values is None else self.basis.rows
+            for a in range(start, stop, step):
+                b = min(a + step, stop)
+                Z = X[a:b] if self._values is None else self._given(X[a:b])
+                task = _checked(method, (Z, None if values is None else values[a:b], out[a:b]), first + a)
+                with tile_threads(b - a):
+                    parallel_for(task, tiles(b - a))
 
     def _given(self, X):
         """The values of functions that C does not know."""
@@ -204,13 +203,12 @@ class LinearMap:
     def encode(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
         """Latent points (n, d) of fields F (n, M), of an image with an encoder."""
         out = np.empty((len(F), self.kernel.n_components))
-        for_tiles(lambda a, b: self._run(self.kernel.encode, (F, out), a, b), len(F))
+        for_tiles(_checked(self.kernel.encode, (F, out)), len(F))
         return out
 
     # -- Derivatives -------------------------------------------------------------------------------
     def _part(self, cells, shape):
-        """The map whose derivatives are wanted, the cells that are to be taken of them (None: all), and the shape of a
-        field."""
+        """The map whose derivatives are wanted, the cells to take of them (None: all), and the shape of a field."""
         M = self.n_cells
         if cells is None:
             return self, None, (M,) if shape is None else shape
@@ -231,7 +229,7 @@ class LinearMap:
             V = np.ascontiguousarray(G).reshape(n, p, P)
             X = self._given(X) if self._bounded else np.zeros((n, P))
         with blas_threads() if T.size * self.width > _SHARED else nullcontext():
-            self._run(self.kernel.tangents, (X, V, T), 0, n, first)
+            _checked(self.kernel.tangents, (X, V, T), first)(0, n)
         return T
 
     def jacobian(
@@ -306,5 +304,5 @@ class LinearMap:
         H = np.empty(Z.shape)
         # a few rows are bound by the read of A, which more threads hardly speed up
         with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():
-            self._run(self.kernel.cotangents, (Z, U, H), 0, len(X), first)
+            _checked(self.kernel.cotangents, (Z, U, H), first)(0, len(X))
         return H if self._values is None else self.basis.contract(X, H)
