@@ -140,7 +140,7 @@ class LatentScaling:
 
 
 # methods that only the package calls
-PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "judged")
+PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
