@@ -30,7 +30,7 @@ from randsmap import (
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import linear_map as map_kernels
 from randsmap._linalg import sums
-from randsmap.maps.bases import Basis
+from randsmap.maps.bases import Basis, TransformerBasis
 from randsmap.maps.linear_map import LinearMap
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
@@ -249,7 +249,10 @@ def _terms(decoder):
     B = getattr(basis, "combinations", None)
     if B is None:
         return basis, A
-    functions = replace(basis, size=len(B) - 1, combinations=None)
+    if isinstance(basis, TransformerBasis):
+        functions = TransformerBasis(basis.transformer, basis.scale)
+    else:
+        functions = replace(basis, size=len(B) - 1, combinations=None)
     return functions, np.vstack([A[:1] + np.abs(B[:1]) @ A[1:], np.abs(B[1:]) @ A[1:]])
 
 
