@@ -95,19 +95,17 @@ enum { SUMMED = 1024 };
     static void name(const real *X, ptrdiff_t m, const real *Z, ptrdiff_t n, ptrdiff_t M,          \
                      double *tile, ptrdiff_t ld)                                                   \
     {                                                                                              \
-        ptrdiff_t j = 0;                                                                           \
-        for (; j + 4 <= n; j += 4) {                                                               \
-            const real *z = Z + j * M;                                                             \
-            for (ptrdiff_t i = 0; i < m; i++)                                                      \
-                name##_four(X + i * M, z, z + M, z + 2 * M, z + 3 * M, M, tile + i * ld + j);      \
-        }                                                                                          \
-        for (; j < n; j++) /* the same sums, of one row four times */                              \
+        for (ptrdiff_t j = 0; j < n; j += 4) {                                                     \
+            const ptrdiff_t last = n - j < 4 ? n - j - 1 : 3; /* past it, the same sums again */   \
+            const real *z = Z + j * M, *z1 = z + (last < 1 ? last : 1) * M,                        \
+                       *z2 = z + (last < 2 ? last : 2) * M;                                        \
             for (ptrdiff_t i = 0; i < m; i++) {                                                    \
-                const real *z = Z + j * M;                                                         \
                 double sum[4];                                                                     \
-                name##_four(X + i * M, z, z, z, z, M, sum);                                        \
-                tile[i * ld + j] = sum[0];                                                         \
+                name##_four(X + i * M, z, z1, z2, z + last * M, M, sum);                           \
+                for (ptrdiff_t a = 0; a <= last; a++)                                              \
+                    tile[i * ld + j + a] = sum[a];                                                 \
             }                                                                                      \
+        }                                                                                          \
     }
 DIRECT(direct_rows, double)
 DIRECT(direct_rows_single, float)
@@ -443,9 +441,12 @@ static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m
                           const double *restrict W, ptrdiff_t ldw, ptrdiff_t q,
                           double *restrict sums)
 {
-    ptrdiff_t i = 0;
-    for (; i + 4 <= m; i += 4) { /* a load of W serves four rows, four chains hide the latency */
-        const double *k0 = tile + i * ld, *k1 = k0 + ld, *k2 = k1 + ld, *k3 = k2 + ld;
+    /* A load of W serves four rows, four chains hide the latency. The last rows pass through the same loop, some of them
+     * more than once: compilers order the additions of another loop otherwise, and a row's bits would depend on its place. */
+    for (ptrdiff_t i = 0; i < m; i += 4) {
+        const ptrdiff_t last = m - i < 4 ? m - i - 1 : 3;
+        const double *k0 = tile + i * ld, *k1 = k0 + (last < 1 ? last : 1) * ld,
+                     *k2 = k0 + (last < 2 ? last : 2) * ld, *k3 = k0 + last * ld;
         for (ptrdiff_t p = 0; p < q; p++) {
             const double *w = W + p * ldw;
             double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
@@ -456,21 +457,11 @@ static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m
                 s2 += k2[j] * w[j];
                 s3 += k3[j] * w[j];
             }
-            sums[i * q + p] += s0;
-            sums[(i + 1) * q + p] += s1;
-            sums[(i + 2) * q + p] += s2;
-            sums[(i + 3) * q + p] += s3;
+            const double sum[4] = {s0, s1, s2, s3};
+            for (ptrdiff_t a = 0; a <= last; a++)
+                sums[(i + a) * q + p] += sum[a];
         }
     }
-    for (; i < m; i++)
-        for (ptrdiff_t p = 0; p < q; p++) {
-            const double *k = tile + i * ld, *w = W + p * ldw;
-            double s = 0;
-#pragma omp simd reduction(+ : s)
-            for (ptrdiff_t j = 0; j < n; j++)
-                s += k[j] * w[j];
-            sums[i * q + p] += s;
-        }
 }
 
 #define CHUNK 512 /* columns of four rows of K that stay in the first-level cache for all of X */
