@@ -32,7 +32,7 @@ __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transf
 
 _BYTES = 1 << 27  # documented size of a part: a worker holds several
 _UNIT = 1024  # parts hold a multiple of so many rows, the blocks of sums, which then do not depend on the parts
-_USUAL = 8192  # fewest rows of a part: smaller ones are not worth a merge
+_FEWEST_ROWS = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
 _documented = partial(
@@ -362,7 +362,7 @@ def _latents(Y, rows=None):
 def _part_rows(F):
     """Rows of a part: about those of the chunks of F, but of useful size."""
     row = 8 * int(np.prod(F.shape[1:]))
-    return max(_UNIT, min(max(_USUAL, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
+    return max(_UNIT, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
 
 
 def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = None) -> Any:

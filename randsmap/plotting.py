@@ -216,8 +216,8 @@ def plot_difference(
     else:
         largest = abs(difference).max() or 1.0
         style = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest, **style}
-    place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
-    return plot_field(difference, label=label, colorbar=colorbar, ax=ax, **place, **style)
+    style |= {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
+    return plot_field(difference, label=label, colorbar=colorbar, ax=ax, **style)
 
 
 @_documented
@@ -902,9 +902,8 @@ def _draw_on_mesh(ax, values, mesh, style):
 
 def _place(extent, shape):
     """Extent and aspect of an image of (ny, nx) cells: square ones, as long as neither side becomes a stripe."""
-    left, right, bottom, top = as_array(
-        (0, shape[1], 0, shape[0]) if extent is None else extent, "extent", (4,)
-    ).tolist()
+    extent = (0, shape[1], 0, shape[0]) if extent is None else extent
+    left, right, bottom, top = as_array(extent, "extent", (4,)).tolist()
     if not (right > left and top > bottom):
         raise ValueError(f"extent must be left < right and bottom < top, got {(left, right, bottom, top)}")
     ratio = (top - bottom) / (right - left)
@@ -1020,9 +1019,8 @@ def _frame_errors(ax, errors, name, label):
 
 
 def _legend_above(ax):
-    """Where it hides nothing."""
-    style = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2, "columnspacing": 1.2}
-    ax.legend(ncols=3, fontsize="small", frameon=False, **style)
+    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+    ax.legend(ncols=3, fontsize="small", frameon=False, columnspacing=1.2, **place)
 
 
 def _dot_size(n):

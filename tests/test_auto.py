@@ -346,4 +346,4 @@ def test_no_more_coordinates_are_advised_than_a_search_would_try():
     F = np.random.default_rng(0).random((4, 6))
     found = rm.autotune(F, n_components="auto", n_trials=2, random_state=0)
     assert found.best_model_.encoder_.n_components == 1 and found.held_out_error_ > 0.01
-    assert np.isnan(found.one_more_error_)
+    assert np.isnan(found.error_with_one_more_component_)

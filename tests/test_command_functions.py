@@ -95,5 +95,5 @@ def test_a_search_in_words(bumps):
     assert encoder.startswith("encoder: ") and all("k-nn (" in line for line in decoders if line.startswith("  "))
     assert error == f"held-out relative L2 error {result.held_out_error_:.4g}"
     assert advised_components(result) is None  # of a number that was asked for
-    result.one_more_error_ = 0.5 * result.held_out_error_
+    result.error_with_one_more_component_ = 0.5 * result.held_out_error_
     assert advised_components(result) == 3

@@ -75,7 +75,7 @@ def stored(request, data, tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-    monkeypatch.setattr(distributed, "_USUAL", 1024)
+    monkeypatch.setattr(distributed, "_FEWEST_ROWS", 1024)
 
 
 def test_fit_has_the_bits_of_one_process(cluster, data, stored):

@@ -39,7 +39,7 @@ def problem(name, d, n, seed=0):
 @pytest.mark.parametrize("name", MAPS)
 def test_what_a_table_misses_is_below_the_goal_and_said(few_rows, name, d, goal):
     X, rows, V, values = problem(name, d, 30000)
-    table, error = ProjectionTable.where_it_pays(rows.activation_parameters, X, len(V), values, goal)
+    table, error = ProjectionTable.build_if_cheaper(rows.activation_parameters, X, len(V), values, goal)
     missed = np.linalg.norm(table.rows(X) - values(X), 2)
     assert missed <= error <= goal
 
@@ -55,12 +55,12 @@ def test_cells_that_miss_too_much_are_evaluated():
 def test_no_table_where_it_does_not_pay_or_is_not_accurate(few_rows, monkeypatch):
     X, rows, V, values = problem("cosine", 2, 30000)
     parameters = rows.activation_parameters
-    assert ProjectionTable.where_it_pays(parameters, X, len(V), values, 1e-6) is not None
-    assert ProjectionTable.where_it_pays(None, X, len(V), values, 1e-6) is None  # another transformer
-    assert ProjectionTable.where_it_pays(parameters, X, len(V), values, 1e-17) is None
-    assert ProjectionTable.where_it_pays(parameters, X[:300], len(V), values, 1e-6) is None
+    assert ProjectionTable.build_if_cheaper(parameters, X, len(V), values, 1e-6) is not None
+    assert ProjectionTable.build_if_cheaper(None, X, len(V), values, 1e-6) is None  # another transformer
+    assert ProjectionTable.build_if_cheaper(parameters, X, len(V), values, 1e-17) is None
+    assert ProjectionTable.build_if_cheaper(parameters, X[:300], len(V), values, 1e-6) is None
     three = np.column_stack([X, X[:, 0]])
-    assert ProjectionTable.where_it_pays(parameters, three, len(V), values, 1e-6) is None
+    assert ProjectionTable.build_if_cheaper(parameters, three, len(V), values, 1e-6) is None
     # a truncation that is expected to be small and is not: the sample of rows says so
     monkeypatch.setattr(projection_table, "_left_out", lambda activation, z, degree: 0 * z)
     calls = []
@@ -70,13 +70,13 @@ def test_no_table_where_it_does_not_pay_or_is_not_accurate(few_rows, monkeypatch
             calls.append((cells, degree))
             super().__init__(X, values, cells, degree, np.inf)
 
-    assert Blind.where_it_pays(parameters, X, len(V), values, 1e-6) is None and calls
+    assert Blind.build_if_cheaper(parameters, X, len(V), values, 1e-6) is None and calls
 
 
 def test_equal_latents_and_points_on_a_line(few_rows):
     X, rows, V, values = problem("cosine", 2, 20000)
     X[:, 1] = X[0, 1]
-    table, error = ProjectionTable.where_it_pays(rows.activation_parameters, X, len(V), values, 1e-8)
+    table, error = ProjectionTable.build_if_cheaper(rows.activation_parameters, X, len(V), values, 1e-8)
     assert np.linalg.norm(table.rows(X) - values(X), 2) <= error <= 1e-8
 
 
@@ -90,14 +90,14 @@ def test_low_rank_fit_from_a_table(monkeypatch, d, stored):
     X, Z = rng.uniform(-1, 1, (22000, d)), rng.uniform(-1, 1, (50, d))
     F = np.sin(2 * X @ rng.normal(size=(d, 5))) @ rng.normal(size=(5, 8))
     made = []
-    where_it_pays = ProjectionTable.where_it_pays.__func__
+    build_if_cheaper = ProjectionTable.build_if_cheaper.__func__
 
     def counted(cls, *arguments):
-        found = where_it_pays(cls, *arguments)
+        found = build_if_cheaper(cls, *arguments)
         made.append(found is not None)
         return found
 
-    monkeypatch.setattr(low_rank_ridge.ProjectionTable, "where_it_pays", classmethod(counted))
+    monkeypatch.setattr(low_rank_ridge.ProjectionTable, "build_if_cheaper", classmethod(counted))
     if not stored:
         monkeypatch.setattr(low_rank_ridge, "_STORED", 0)
     decoder = randsmap.RFNNDecoder(

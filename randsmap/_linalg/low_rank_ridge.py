@@ -154,11 +154,11 @@ class LowRank:
             self._decays.append(np.log(max(self._energy, 1e-300) / before) if before else -np.inf)
             if once:
                 break
-            if self._out_of_reach(goal):
+            if self._goal_is_out_of_reach(goal):
                 return False
         return True
 
-    def _out_of_reach(self, goal):
+    def _goal_is_out_of_reach(self, goal):
         """True if the decay so far says that `most` columns are not enough, so that giving up is cheap."""
         # a later step gains at most three times what the first one does
         largest_gain = 3
@@ -230,7 +230,7 @@ class LowRank:
         if self._table_goal:
             if self._table[0] != self.rank:
                 features = self._features
-                found = ProjectionTable.where_it_pays(
+                found = ProjectionTable.build_if_cheaper(
                     features.activation_parameters,
                     features.points,
                     len(right),

@@ -67,7 +67,7 @@ class ProjectionTable:
         self._coefficients = coefficients
 
     @classmethod
-    def where_it_pays(
+    def build_if_cheaper(
         cls, features: Any, X: _Values, width: int, values: Callable[[_Values], _Values], goal: float
     ) -> tuple[Self, float] | None:
         """A table of `values` (k = width columns), phi(y) times orthonormal columns for the most part, and |E|_2 for

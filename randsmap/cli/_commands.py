@@ -76,7 +76,7 @@ def study(arguments):
         out = base if single and arguments.out is not None else base / folder
         results.append(_run_study(study, name, out, labels, arguments))
     if not single:
-        _tell_report(randsmap.studies.write_index, results, base)
+        _write_report(randsmap.studies.write_index, results, base)
 
 
 def _make_study(name, arguments):
@@ -106,7 +106,7 @@ def _run_study(study, name, out, decoders, arguments):
         tell(textwrap.fill(text, studies.terminal_width()))
     tell(f"\n{studies.format_table(result.rows)}")
     tell(f"written: {out / 'table.csv'}, {out / 'table.md'}")
-    _tell_report(studies.write_report, result, out)
+    _write_report(studies.write_report, result, out)
     return result
 
 
@@ -137,7 +137,7 @@ def _flag(name):
     return f"--{name.replace('_', '-')}"
 
 
-def _tell_report(write, *what):
+def _write_report(write, *what):
     """Write a report and print its path, or why there is none: matplotlib is missing."""
     try:
         tell(f"report: {write(*what)}")
@@ -327,8 +327,8 @@ def _searched(arguments, snapshots, groups, kept):
     more = randsmap.tuning.advised_components(result)
     if more is not None:
         tell(
-            f"with {more} coordinates it would be about {result.one_more_error_:.2g}, although the spectrum shows no "
-            f"other: try --components {more}"
+            f"with {more} coordinates it would be about {result.error_with_one_more_component_:.2g}, although the "
+            f"spectrum shows no other: try --components {more}"
         )
     if result.on_edge_:
         edges = ", ".join(result.on_edge_)

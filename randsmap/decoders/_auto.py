@@ -197,7 +197,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             invariant_tol=self.invariant_tol,
             cell_weights=self.cell_weights,
             bounds=self.bounds,
-        ).fit(X, np.asarray(y)[:, None] if self._single else y)
+        ).fit(X, np.asarray(y)[:, None] if self._one_output else y)
         self.held_out_error_ = error
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
         return self.best_decoder_.fitted

@@ -47,7 +47,7 @@ def check_fields(
     With `blocks`, a large memory-mapped y comes as Rows; with `factored`, FactoredRows as they are.
     """
     if isinstance(y, FactoredRows):
-        return (y if factored else as_fields(y)), *y.origin
+        return (y if factored else full_fields(y)), *y.origin
     if y is None:
         raise ValueError(
             "y must hold the fields of the latent points X (n, M), got None; this "
@@ -66,7 +66,7 @@ def check_fields(
     return F, y.dtype, layout
 
 
-def as_fields(F: Any) -> Any:
+def full_fields(F: Any) -> Any:
     """The fields themselves of FactoredRows."""
     return F.array if isinstance(F, FactoredRows) else F
 
@@ -76,7 +76,7 @@ def coordinates_of(F: Any) -> Any:
     return F.coordinates if isinstance(F, FactoredRows) else F
 
 
-def in_cells(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
+def lift(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
     """Coefficients of the fields F from those of their `coordinates_of`."""
     if not isinstance(F, FactoredRows):
         return A
@@ -183,7 +183,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         return self._field_shape.n_cells
 
     @property
-    def _single(self):
+    def _one_output(self):
         return self.field_shape_ == ()
 
     def _output(self, out, X, n, cells):

@@ -182,20 +182,20 @@ class BlendFit(Fit):
     def linear_map(self) -> LinearMap:
         return LinearMap(self, self.coefficients, self.invariants)
 
-    def _judges(self):
+    def _leverage_parts(self):
         """The fits of the first three parts whose leverage is known; the median of three outvotes one."""
         fits = [getattr(part, "fitted", None) for part in self.decoders]
         return [fit for fit in fits if isinstance(fit, Fit)][:3]
 
     @property
     def leverage_cost(self) -> float:
-        judges = self._judges()
+        judges = self._leverage_parts()
         return float(sum(part.leverage_cost for part in judges)) if judges else np.inf
 
     @cached_property
     def leverage(self) -> Leverage:
         """The median of the parts' leverages in units of their limits."""
-        parts = [part.leverage for part in self._judges()]
+        parts = [part.leverage for part in self._leverage_parts()]
         if not parts:
             raise AttributeError("the leverage of a blend is that of its parts, and of none of them it is known")
 

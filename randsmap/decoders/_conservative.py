@@ -90,7 +90,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             if isinstance(F, Rows):
                 as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
                 F = F.array if as_it_is else F[:]
-            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if self._single else F, **fit_params)
+            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if self._one_output else F, **fit_params)
             for name in ("n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
                 if hasattr(self.estimator_, name):

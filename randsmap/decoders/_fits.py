@@ -22,7 +22,7 @@ from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import FeatureLeverage, Spectral
 from randsmap._linalg.svd import pivoted_cholesky
-from randsmap.decoders._base import Fit, as_fields, coordinates_of, in_cells
+from randsmap.decoders._base import Fit, coordinates_of, full_fields, lift
 from randsmap.invariants import AffineInvariants
 from randsmap.maps.bases import feature_basis, in_blocks, in_units, kernel_basis, reduced_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
@@ -168,7 +168,7 @@ class RidgeProblem:
         # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
         if self.synthesis is not None:
             return solution.coefficients, solution
-        A = in_cells(solution.coefficients, self.F)
+        A = lift(solution.coefficients, self.F)
         if self.invariants is not None:
             A = self.invariants.constrain_coefficients(A)
         return cache_aligned(A), solution
@@ -180,7 +180,7 @@ def _training_constrained(rows, F, regularization, invariants):
     For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
     this form holds for any C and V.
     """
-    fields = np.hstack([as_fields(F)[:], np.ones((rows.n, 1))])
+    fields = np.hstack([full_fields(F)[:], np.ones((rows.n, 1))])
     spectral = Spectral(rows, always=True)
     truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
     A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]

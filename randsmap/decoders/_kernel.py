@@ -21,12 +21,12 @@ from randsmap.decoders._base import (
     FieldRegressor,
     LatentScaling,
     LinearDecoder,
-    as_fields,
     check_fields,
     check_unread,
     coordinates_of,
     fitted_scale,
-    in_cells,
+    full_fields,
+    lift,
     of_fit,
 )
 from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit
@@ -250,9 +250,9 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         fit, regularization = self._unsolved(X), float(self.regularization)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = fit_estimator(self, as_fields(F), dtype)
+        invariants = fit_estimator(self, full_fields(F), dtype)
         A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
-        A = cache_aligned(invariants.constrain_coefficients(in_cells(A, F)))
+        A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
         return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
 
     def _solved_for(self, fit, X, F, regularization):

@@ -29,11 +29,11 @@ from randsmap.decoders._base import (
     FieldRegressor,
     LatentScaling,
     LinearDecoder,
-    as_fields,
     available_if,
     check_fields,
     check_unread,
     fitted_scale,
+    full_fields,
     holding,
     is_fitted,
     of_fit,
@@ -183,7 +183,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._fit_invariants(as_fields(F), dtype)
+        invariants = self._fit_invariants(full_fields(F), dtype)
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred)
         # kept for the leverage, while the caller may change X

@@ -17,7 +17,7 @@ from randsmap.decoders._held_out import Samples, bounded_errors, score_of
 
 _Values = NDArray[np.float64]
 
-_USUAL = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
+_ALWAYS_REFINED = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
 _LARGEST = 12  # decoders in the blend, at most
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 
@@ -80,14 +80,14 @@ def leading(trials: list[Any]) -> list[Any]:
 def _refinement(found, turn, step):
     """The next unknown neighbour of the best member of the leading families, or none.
 
-    Families other than `_USUAL` are refined only if they are the best of all, and k-NN mixtures only if there is
-    nothing else: their scales follow the noise of few samples, and the error of one set of 58 fields grew by 1.4 times.
+    Families that are not `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their
+    scales follow the noise of few samples (on 58 fields the error grew by 1.4 times).
     """
     ranked = [trial for trial in leading(found) if np.isfinite(trial.score)]
     others = [trial for trial in ranked if trial.family != KNN]
     best: dict[Any, Trial] = {}
     for trial in others or ranked:
-        if not best or trial.family in _USUAL:
+        if not best or trial.family in _ALWAYS_REFINED:
             best.setdefault(trial.kind, trial)
     ranked = list(best.values())
     first = turn % 3  # the best three families are refined in turn

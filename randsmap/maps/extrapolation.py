@@ -15,7 +15,7 @@ from randsmap._linalg.scales import standard_deviations
 
 FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
 DISTANCE_FACTOR = 5.0  # of distances, where others are variances
-_TWINS = 1e-9  # distance, in standard deviations of the latents, of points that count as one
+_DUPLICATE_DISTANCE = 1e-9  # distance, in standard deviations of the latents, of points that count as one
 _Values = NDArray[np.float64]
 
 
@@ -85,7 +85,7 @@ def _usual_gap(points):
     step = -(-len(points) // 4096)  # a share of 90 % of 4096 points is 90 +- 0.5 % of all
     some = np.ascontiguousarray(points[::step])
     nearest = NeighborIndex(points).query(some, min(2, len(points)))[0][:, -1]
-    nearest = nearest[nearest > _TWINS]
+    nearest = nearest[nearest > _DUPLICATE_DISTANCE]
     return float(np.quantile(nearest, 0.9)) if len(nearest) else 0.0
 
 
@@ -119,10 +119,10 @@ def leverage_cost(part: Any) -> float:
     return np.inf if fit is None else float(fit.leverage_cost)
 
 
-def _single(points):
-    """Which training points have no twin; all of them where all have one."""
+def _without_duplicates(points):
+    """True for training points without a duplicate; for all where each has one."""
     points = points / standard_deviations(points)
-    single = NeighborIndex(points).query(points, min(2, len(points)))[0][:, -1] > _TWINS
+    single = NeighborIndex(points).query(points, min(2, len(points)))[0][:, -1] > _DUPLICATE_DISTANCE
     return single if single.any() else ~single
 
 
@@ -151,7 +151,7 @@ class Leverage:
         if limit is None:
             # On three public sets of snapshots (d = 2, 3) all fields of an error above 50 % then exceed the limit of
             # tuned random features, and no field of less than 3 times the median error; the quantile is for kernels.
-            usual = float(np.quantile(held_out[_single(points)], 0.7, method="lower"))
+            usual = float(np.quantile(held_out[_without_duplicates(points)], 0.7, method="lower"))
             limit = factor * max(self.largest, usual if np.isfinite(usual) else 0.0)
             limit = min(limit, (self.largest + highest) / 2 if highest > self.largest else 2 * self.largest)
         self.limit = limit

@@ -144,9 +144,9 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
         columns.append(("tuned", *tuned))
     for quantity, name in QUANTITIES.items():
         for key, header in ((quantity, name), (f"paper_{quantity}", "paper")):
-            if key not in without and _has(rows, f"{key}_median"):
+            if key not in without and _any_value(rows, f"{key}_median"):
                 columns.append((header, *(_figures(row, key, _STYLES[quantity], without) for row in rows)))
-        if f"ratio_{quantity}" not in without and _has(rows, f"paper_{quantity}_median"):
+        if f"ratio_{quantity}" not in without and _any_value(rows, f"paper_{quantity}_median"):
             columns.append(_column("ratio", rows, f"ratio_{quantity}", ".2g"))
     return list(zip(*columns))
 
@@ -160,11 +160,11 @@ def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
     others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
     columns = [*_first_columns(best), ("test L2", *percents([row["rel_l2_median"] for row in best]))]
-    if _has(best, "paper_rel_l2_median"):
+    if _any_value(best, "paper_rel_l2_median"):
         columns.append(("paper", *percents([row["paper_rel_l2_median"] for row in best])))
         columns.append(_column("ratio", best, "ratio_rel_l2", ".2g"))
     columns.append(("training L2", *percents([row["rel_l2_median"] for row in others])))
-    if _has(best, "conservation_median"):
+    if _any_value(best, "conservation_median"):
         columns.append(_column("mass error", best, "conservation_median", ".1e"))
     columns.append(_column("training s", others, "seconds_median", ".3g"))
     columns.append(_column("inference s", best, "seconds_median", ".3g"))
@@ -206,7 +206,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
     texts = {
         "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value if there is one run. "
         "ratio: ours / the paper's median.": True,
-        "conservation: error of the mass relative to the mass.": _has(rows, "conservation_median"),
+        "conservation: error of the mass relative to the mass.": _any_value(rows, "conservation_median"),
         "*: the tuned value is at an edge of its grid; a better one may lie beyond.": any(r["on_edge"] for r in rows),
         "+: the paper has no such row, or the numbers next to it are those of its nearest row.": any(
             row["extra"] for row in rows
@@ -215,7 +215,7 @@ def legend(rows: Sequence[Row]) -> list[str]:
     return [text for text, shown in texts.items() if shown]
 
 
-def _has(rows, key):
+def _any_value(rows, key):
     return any(row[key] is not None for row in rows)
 
 

@@ -97,7 +97,7 @@ def autotune(
         column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN if the encoder
         failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's
         trials; held_out_error_ : float, of the selected encoder, or of the decoder if there is no search for encoders;
-        one_more_error_ : float, an estimate for one more coordinate: it is computed if held_out_error_ exceeds 1 %, all
+        error_with_one_more_component_ : float, an estimate: it is computed if held_out_error_ exceeds 1 %, all
         coordinates that the spectrum shows are used, and there are 3 samples per coordinate and the one more, else NaN;
         on_edge_ : list of str, the parameters on an edge of the search.
 
@@ -180,7 +180,7 @@ def autotune(
         results_=table,
         decoder_results_=decoder.results_,
         held_out_error_=decoder.held_out_error_ if error is None else error,
-        one_more_error_=more,
+        error_with_one_more_component_=more,
         on_edge_=decoder.on_edge_ + _edges(encoder, model),
     )
 

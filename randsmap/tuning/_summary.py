@@ -10,7 +10,9 @@ from sklearn.utils import Bunch
 
 def advised_components(result: Bunch) -> int | None:
     """One more latent coordinate than `autotune` found, if that lowers the held-out error much; else None."""
-    if not result.one_more_error_ < 0.7 * result.held_out_error_:  # documented; the estimate is of two folds only
+    if (
+        not result.error_with_one_more_component_ < 0.7 * result.held_out_error_
+    ):  # documented; the estimate is of two folds only
         return None
     return int(result.best_model_.encoder_.n_components) + 1
 
