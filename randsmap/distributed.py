@@ -24,9 +24,10 @@ from randsmap._interface.parameters import check_count, document
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
+from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms, scaled_distances
 from randsmap.model import ManifoldModel
-from randsmap.model._manifold import assembled
+from randsmap.model._manifold import assembled, decoder_for, in_one_norm
 
 __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
 
@@ -158,11 +159,11 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
     sample = F[chosen].compute()
-    encoder = clone(model.encoder)
+    encoder = in_one_norm(clone(model.encoder), model.decoder)
     encoder.fit(reshape_for(encoder, *flattened(sample, "F")))
     decoder = None
     if model.decoder is not None:
-        decoder = fit(clone(model.decoder), transform(encoder, F).persist(), F)
+        decoder = fit(decoder_for(model, encoder), transform(encoder, F).persist(), F)
     return assembled(model, sample, encoder, decoder)
 
 
@@ -252,7 +253,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     if y is None:
         F = _fields(X)
         model.reconstruct(F[:1].compute())  # coefficients not solved for yet are solved for here, not by each worker
-        norms = _by_parts(_norms, model.reconstruct, F.rechunk({0: _part_rows(F)}))
+        norms = _by_parts(_norms, model, F.rechunk({0: _part_rows(F)}))
         distances, sizes = np.concatenate(norms, axis=1)
         return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
     F = _fields(y)
@@ -271,7 +272,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     # as scikit-learn: a cell of one value has R^2 1 if it is exact, else 0
     with np.errstate(divide="ignore", invalid="ignore"):
         scores = np.where(spread > 0, 1 - missed / spread, np.where(missed > 0, 0.0, 1.0))
-    return float(np.mean(scores))
+    return float(np.average(scores, weights=norm_weights(F.shape[1:], model)))
 
 
 def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, rows: int | None = None) -> Any:
@@ -405,8 +406,10 @@ def _merged(one, other):
     return copy.copy(one).merge(other)  # what a task returns must stay as it is
 
 
-def _norms(reconstruct, F):
-    return np.array([field_norms(np.asarray(reconstruct(F)) - F), field_norms(F)])
+def _norms(model, F):
+    weights = norm_weights(F.shape[1:], model)
+    missed = np.asarray(model.reconstruct(F)).reshape(F.shape) - F
+    return np.array([field_norms(each, cell_weights=weights) for each in (missed, F)])
 
 
 def _moments(predict, X, F, first):

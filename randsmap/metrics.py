@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,7 +15,7 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_number, document
 from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, block_rows
-from randsmap._linalg.scales import SMALLEST_SHARE, median_norm
+from randsmap._linalg.scales import SMALLEST_SHARE, check_cell_weights, in_norm, median_norm
 
 __all__ = ["conservation_error", "relative_l2", "relative_linf", "scaled_l2", "scaled_linf"]
 
@@ -41,6 +42,9 @@ Returns
 -------
 ndarray of shape (n_samples,)
     |f_hat - f| / max(|f|, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.""",
+    "weights": """\
+cell_weights : array-like of shape (n_cells,), or of a field, optional
+    Positive weights v, such as cell volumes: |f|^2 is then the sum of v_i f_i^2. None: ones.""",
     "errors": """\
 Raises
 ------
@@ -51,10 +55,11 @@ _documented = partial(document, texts=_TEXTS)
 
 
 @_documented
-def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
+def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> NDArray[np.float64]:
     """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2 (paper, Eq. recon_errors, e_2).
 
     {fields}
+    {weights}
 
     {relative}
 
@@ -70,7 +75,7 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
     >>> relative_l2([[3.0, 4.0]], [[3.0, 3.0]])
     array([0.2])
     """
-    return _scaled(y_true, y_pred, "l2", 0.0)
+    return _scaled(y_true, y_pred, "l2", 0.0, cell_weights)
 
 
 @_documented
@@ -94,7 +99,11 @@ def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
 
 @_documented
 def scaled_l2(
-    y_true: ArrayLike, y_pred: ArrayLike, *, reference: float | ArrayLike | None = None
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    *,
+    reference: float | ArrayLike | None = None,
+    cell_weights: ArrayLike | None = None,
 ) -> NDArray[np.float64]:
     """L2 error of each reconstructed field over its norm, or over 1e-3 of the usual norm if that is larger.
 
@@ -102,6 +111,7 @@ def scaled_l2(
     for a tiny field at most a thousand times the error of the others. All other fields have their relative error.
 
     {fields}
+    {weights}
     {scaled}
 
     {errors}
@@ -115,7 +125,7 @@ def scaled_l2(
     >>> relative_l2(y_true, y_pred)
     array([0.2, inf])
     """
-    return _scaled(y_true, y_pred, "l2", reference)
+    return _scaled(y_true, y_pred, "l2", reference, cell_weights)
 
 
 @_documented
@@ -176,10 +186,15 @@ def conservation_error(
     return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
 
 
-def field_norms(y: ArrayLike, norm: str = "l2", name: str = "y") -> NDArray[np.float64]:
+def field_norms(
+    y: ArrayLike | Rows, norm: str = "l2", name: str = "y", cell_weights: ArrayLike | None = None
+) -> NDArray[np.float64]:
     """Norm of each field; a large memory-mapped array is read by blocks."""
-    size, fields = _NORMS[check_choice(norm, "norm", tuple(_NORMS))], Rows.of(flattened(y, name)[0], name)
-    return np.concatenate([size(_in_domain(F, name)) for _, _, F in fields.blocks(what="norms")])
+    check_choice(norm, "norm", tuple(_NORMS))
+    rows, layout = flattened(y, name)
+    fields = Rows.of(rows, name)
+    weights, size = check_cell_weights(cell_weights, layout.shape), _NORMS[norm]
+    return np.concatenate([size(in_norm(_in_domain(F, name), weights)) for _, _, F in fields.blocks(what="norms")])
 
 
 def unchecked_errors(F: _Values, F_hat: _Values, references: tuple[float, float] = (0.0, 0.0)) -> _Values:
@@ -221,21 +236,25 @@ def _linf(X: _Values) -> _Values:
 _NORMS = {"l2": _l2, "linf": _linf}
 
 
-def _errors(F: _Values, F_hat: _Values, norm: Callable[[_Values], _Values], reference: float = 0.0) -> _Values:
-    return scaled_distances(norm(F_hat - F), norm(F), reference)
+def _errors(F: _Values, F_hat: _Values, norm: Any, reference: float = 0.0, weights: _Values | None = None) -> _Values:
+    return scaled_distances(norm(in_norm(F_hat - F, weights)), norm(in_norm(F, weights)), reference)
 
 
 def _mass_error(F: _Values, F_hat: _Values) -> _Values:
     return abs(F_hat.sum(axis=1) - F.sum(axis=1))
 
 
-def _scaled(y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | ArrayLike | None) -> _Values:
+def _scaled(
+    y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | ArrayLike | None, cell_weights: Any = None
+) -> _Values:
     fields, name = (y_true, "y_true") if reference is None else (reference, "reference")
     if np.ndim(fields) == 0:
         usual = check_number(fields, "reference", low=0)
     else:
-        usual = median_norm(field_norms(fields, norm, name))
-    return _by_blocks(y_true, y_pred, partial(_errors, norm=_NORMS[norm], reference=usual))
+        usual = median_norm(field_norms(fields, norm, name, cell_weights))
+    shape = () if cell_weights is None else np.shape(y_true)[1:]
+    weights = check_cell_weights(cell_weights, shape)
+    return _by_blocks(y_true, y_pred, partial(_errors, norm=_NORMS[norm], reference=usual, weights=weights))
 
 
 def _in_domain(F: _Values, name: str) -> _Values:

@@ -7,11 +7,13 @@ from scipy.optimize import minimize
 from sklearn.base import clone
 
 import randsmap as rm
+from randsmap import metrics
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
 from randsmap.decoders._families import Trial, starts_of
 from randsmap.decoders._held_out import Samples, bounded_errors, score_of
+from randsmap.reports._evaluation import evaluate
 from randsmap.tuning import FAMILIES
 
 from helpers import FittedFeatures
@@ -347,3 +349,131 @@ def test_no_more_coordinates_are_advised_than_a_search_would_try():
     found = rm.autotune(F, n_components="auto", n_trials=2, random_state=0)
     assert found.best_model_.encoder_.n_components == 1 and found.held_out_error_ > 0.01
     assert np.isnan(found.error_with_one_more_component_)
+
+
+# -- The norm of the cells' weights ----------------------------------------------------------------------------------
+_CELLS = np.random.default_rng(3).uniform(0.3, 3, 24) / 24  # volumes
+_PARTS = np.where(np.arange(24) % 5 == 2, 9, 1)  # into which the cells are split
+_PLACES = np.random.default_rng(0).uniform(size=(48, 2))
+
+
+def _pulses_of_mass_1(places):
+    x = (np.arange(24) + 0.5) / 24
+    F = 1e-3 + np.exp(-(((x - 0.3 - 0.4 * places[:, :1]) / (0.1 + 0.1 * places[:, 1:])) ** 2))
+    return F / (F @ _CELLS)[:, None]
+
+
+def _model(model):
+    def figures(F, T, whole):
+        fitted = model(whole.weights).fit(F)
+        errors = rm.model.reconstruction_errors(fitted, T)["relative_l2"]
+        return fitted.transform(T), fitted.score(T), errors, evaluate(fitted, T).l2, whole(fitted.reconstruct(T))
+
+    return figures
+
+
+def _decoder(decoder):
+    def figures(F, T, whole):
+        fitted = decoder(whole.weights).fit(_PLACES[:36], F)
+        return fitted.score(_PLACES[36:], T), whole(fitted.predict(_PLACES[36:]))
+
+    return figures
+
+
+def _tuned(decoder, grid):
+    def figures(F, T, whole):
+        X, Z = (None, None) if isinstance(decoder, rm.ManifoldModel) else (_PLACES[:36], _PLACES[36:])
+        result = rm.tune(decoder, grid, X, F, Z, T, cell_weights=whole.weights)
+        direct = metrics.scaled_l2(T, result.best_decoder_.predict(Z), reference=T, cell_weights=whole.weights)
+        assert np.allclose(direct.mean(), result.best_error_, rtol=1e-9)
+        return result.sample_errors_, whole(result.best_decoder_.predict(Z))
+
+    return figures
+
+
+def _autotuned(**options):
+    def figures(F, T, whole):
+        result = rm.autotune(F, n_trials=4, cell_weights=whole.weights, **options)
+        chosen = [] if result.results_ is None else result.results_.chosen
+        return result.held_out_error_, chosen, whole(result.best_model_.reconstruct(T))
+
+    return figures
+
+
+def _left_out(F, T, whole):
+    decoder = rm.KernelDecoder(cell_weights=whole.weights, invariants="mass")
+    return (rm.leave_one_out(decoder, _PLACES[:36], F, regularizations=[1e-6, 1e-3, 0.1, 1.0]).errors_,)
+
+
+def _parametric(F, T, whole):
+    models = [rm.ManifoldModel(rm.POD(d, cell_weights=whole.weights)) for d in (1, 4)]
+    result = rm.tuning.choose_parametric(models, _PLACES[:36], F)
+    return result.held_out_errors_, result.best_model_.score(_PLACES[36:], T)
+
+
+def _frozen(F, T, whole):
+    model = rm.ManifoldModel(rm.DiffusionMaps(2), rm.RANDSMAPDecoder(random_state=0, cell_weights=whole.weights))
+    frozen = model.fit(F).freeze(tol=1e-3)
+    return frozen.transform(T), whole(frozen.inverse_transform(frozen.transform(T)))
+
+
+def _velocity(F, T, whole):
+    decoder = rm.KernelDecoder(cell_weights=whole.weights).fit(_PLACES[:36], F)
+    model = rm.SampledModel(decoder, lambda t, f: f**2, np.arange(F.shape[1]))
+    return (model.velocity(0.0, [0.4, 0.6]),)
+
+
+_DOORS = {
+    "diffusion maps": _model(lambda w: rm.ManifoldModel(rm.DiffusionMaps(2, cell_weights=w), rm.KernelDecoder())),
+    "from the decoder": _model(lambda w: rm.ManifoldModel(rm.DiffusionMaps(2), rm.KernelDecoder(cell_weights=w))),
+    "neighbours": _model(
+        lambda w: rm.ManifoldModel(
+            rm.DiffusionMaps(1, n_neighbors=15, epsilon_scale=3), rm.KernelDecoder(cell_weights=w)
+        )
+    ),
+    "encoder's k-NN": _model(
+        lambda w: rm.ManifoldModel(rm.DiffusionMaps(2, cell_weights=w), rm.KNNDecoder(2, objective="encoder"))
+    ),
+    "POD": _model(lambda w: rm.ManifoldModel(rm.POD(3, cell_weights=w))),
+    "from POD": _model(lambda w: rm.ManifoldModel(rm.POD(2, cell_weights=w), rm.AutoDecoder(n_trials=4))),
+    "features": _decoder(lambda w: rm.RANDSMAPDecoder(random_state=0, cell_weights=w)),
+    "modes": _decoder(lambda w: rm.RANDSMAPDecoder(random_state=0, cell_weights=w, output_rank=0.01)),
+    "few modes": _decoder(lambda w: rm.RANDSMAPDecoder(random_state=0, cell_weights=w, output_rank=3)),
+    "search": _decoder(lambda w: rm.AutoDecoder(n_trials=4, cell_weights=w)),
+    "blend": _decoder(
+        lambda w: BlendedDecoder([rm.KernelDecoder(length_scale=s) for s in (0.3, 1, 3)], limit=0.1, cell_weights=w)
+    ),
+    "tune": _tuned(rm.KernelDecoder(), {"length_scale": [0.1, 1.0]}),
+    "tune k-NN": _tuned(rm.KNNDecoder(), {"n_neighbors": [1, 3]}),
+    "autotune": _autotuned(n_components="auto", families=["gaussian"]),
+    "autotune groups": _autotuned(groups=np.arange(36) // 9, families=["gaussian"]),
+    "autotune model": _autotuned(model=rm.ManifoldModel(rm.DiffusionMaps(1)), consistency="auto"),
+    "leave one out": _left_out,
+    "parameters": _parametric,
+    "frozen": _frozen,
+    "velocity": _velocity,
+    "number of coordinates": lambda F, T, whole: (rm.encoders.estimate_n_components(F, cell_weights=whole.weights),),
+    "metrics": lambda F, T, whole: (metrics.relative_l2(T, T[::-1], cell_weights=whole.weights),),
+}
+
+
+_SLOW = ("autotune", "autotune groups", "autotune model", "parameters", "search", "from POD")
+
+
+@pytest.mark.parametrize("door", [pytest.param(d, marks=pytest.mark.slow if d in _SLOW else ()) for d in _DOORS])
+def test_cells_that_are_split_change_nothing(door):
+    # parts of a cell with its value and its weight in all are the same function
+    F = _pulses_of_mass_1(_PLACES)
+
+    def of_cells(fields):
+        return fields
+
+    def of_parts(fields):
+        return fields[:, np.cumsum(_PARTS) - _PARTS]
+
+    split = np.repeat(np.arange(24), _PARTS)
+    of_cells.weights, of_parts.weights = _CELLS, (_CELLS / _PARTS)[split]
+    figures = _DOORS[door]
+    for plain, parts in zip(figures(F[:36], F[36:], of_cells), figures(F[:36, split], F[36:, split], of_parts)):
+        # lambda down to 1e-12 of the kernel amplifies round-off
+        np.testing.assert_allclose(parts, plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max(initial=0))

@@ -49,7 +49,8 @@ def refits(decoder, X, F, lambdas):
             decoded[k, i] = weights[0] @ F[others]
         if invariants is not None:
             invariants.project(decoded[k])
-    return np.stack([relative_l2(F, fields) for fields in decoded])
+    weights = decoder.get_params().get("cell_weights")
+    return np.stack([relative_l2(F, fields, cell_weights=weights) for fields in decoded])
 
 
 MAPS = [

@@ -103,9 +103,10 @@ def fields_in_reach(kind, q, weights, constant, offset, n=60, n_val=30, M=500, s
 
 
 def direct_errors(decoder, grid, Y, F, Y_val, F_val):
+    norm = {"cell_weights": decoder.get_params().get("cell_weights")}
     return np.array(
         [
-            scaled_l2(F_val, clone(decoder).set_params(**params).fit(Y, F).predict(Y_val))
+            scaled_l2(F_val, clone(decoder).set_params(**params).fit(Y, F).predict(Y_val), **norm)
             for params in ParameterGrid(grid)
         ]
     )
@@ -489,7 +490,7 @@ FLAT = [
 @pytest.mark.parametrize("decoder, grid", FLAT, ids=lambda value: type(value).__name__)
 def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(always, decoder, grid):
     Y, F, Y_val, F_val = flat_fields()
-    fields = tuning._Validation(F, F_val, 2, grid)
+    fields = tuning._Validation(F, F_val, 2, grid, decoder, None)
     fields.begin([decoder])
     fields.errors(clone(decoder), Y, Y_val)
     assert isinstance(fields.basis, FactoredRows) and fields.basis.coordinates.shape[1] < 20

@@ -28,7 +28,7 @@ from scipy.linalg.lapack import dgemqrt, dgeqrt, dormqr, dpstrf
 
 from randsmap._linalg.products import cross, multiply, remove_span, symmetric_eigen, without_span
 from randsmap._linalg.rows import BLOCK, Rows
-from randsmap._linalg.scales import error_scales
+from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._parallel import blas_threads
 
 _EPS = np.finfo(float).eps
@@ -163,21 +163,24 @@ def _by_block_iteration(rows, k):
         U, sigma, V = U[:, :k], sigma[:k], multiply(Vt[:k], W)
 
 
-def principal_coordinates(F: _Values | Rows) -> tuple[_Values, _Values, _Values]:
-    """Mean (M,), coordinates G (n, r) and orthonormal rows B (r, M): F = mean + G B, directions of round-off dropped.
+def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> tuple[_Values, _Values, _Values]:
+    """Mean (M,), coordinates G (n, r) and rows B (r, M), orthonormal in the cell weights (None: ones): F = mean + G B,
+    directions of round-off dropped.
 
-    Distances between coordinates are those between fields.
+    Distances between coordinates are those between fields in the weighted norm.
     """
     centred = (F if isinstance(F, Rows) else Rows(F)).centred()
     mean: Any = centred.mean
-    size = np.abs(mean).max()
+    root = None if weights is None else np.sqrt(weights)
+    centred = centred.less(mean, scale=root)
+    size = np.abs(in_norm(mean, weights)).max()
 
     def count(sigma: _Values, n: int, M: int) -> int:
         return max(1, int(np.count_nonzero(sigma > max(n, M) * _EPS * max(sigma[0], size))))
 
     with blas_threads():
         modes = np.ascontiguousarray(truncated_svd(centred, count)[1])
-        return mean, centred.times(modes.T), modes
+        return mean, centred.times(modes.T), modes if root is None else modes / root
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------
@@ -259,6 +262,7 @@ def field_modes(
     corrected: Callable[[_Values], Any] | None = None,
     normals: _Values | None = None,
     constant: NDArray[np.bool_] | None = None,
+    weights: _Values | None = None,
 ) -> tuple[_Values, _Values]:
     """Mean and modes U of fields F (n, M), f = mean + U g: [mean; U^T] (r+1, M) and the coordinates g (n, r).
 
@@ -271,6 +275,7 @@ def field_modes(
     corrected : projects a mean (1, M) in place on the fields' invariants
     normals : orthonormal rows (q, M), 0 on the constant cells, to which all modes are orthogonal
     constant : cells (M,) that no mode moves
+    weights : of the cells (M,) in all norms; `normals` and modes times their square roots are orthonormal
     """
     # cells whose modes are rotated at a time: a few MB
     width = 1 << 14
@@ -279,7 +284,8 @@ def field_modes(
     mean: Any = F.centred(size).mean
     if corrected is not None:
         corrected(mean[None])
-    moving: Any = None if constant is None else 1.0 - constant
+    root = None if weights is None else np.sqrt(weights)
+    moving: Any = root if constant is None else np.where(constant, 0.0, 1.0 if root is None else root)
     rows = F.less(mean, scale=moving, normals=normals)
     largest = min(n, M)
     with blas_threads():
@@ -303,6 +309,8 @@ def field_modes(
         for start in range(0, M, width):
             part = np.ascontiguousarray(found[1 : r + 1, start : start + width])
             found[1 : k + 1, start : start + width] = multiply(Qt, part)
+    if root is not None:
+        found[1 : k + 1] /= root
     found.resize((k + 1, M), refcheck=False)  # no copy: the memory behind is given back
     return found, np.ascontiguousarray(G[:, :k])
 

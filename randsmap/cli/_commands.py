@@ -21,9 +21,10 @@ from randsmap._interface.fields import flattened
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
 from randsmap._io.progress import show_progress
 from randsmap._linalg import rows
+from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import tell
 from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
-from randsmap.invariants import Invariants, check_cell_weights, common_values, fit_invariants
+from randsmap.invariants import Invariants, common_values, fit_invariants, norm_weights
 from randsmap.snapshots import (
     HAVE_NAMES,
     check_target,
@@ -348,7 +349,8 @@ def _one_model(arguments, sample, kept):
     decoder = randsmap.RANDSMAPDecoder(features, regularization=regularization, **kept, random_state=arguments.seed)
     d = arguments.components
     if d is None:
-        d = randsmap.encoders.estimate_n_components(sample) if len(sample) > 2 else 1
+        estimate = randsmap.encoders.estimate_n_components
+        d = estimate(sample, cell_weights=kept["cell_weights"]) if len(sample) > 2 else 1
     model = randsmap.ManifoldModel(randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha), decoder)
     if arguments.value is None:
         model.set_params(**_tuned(arguments, model, parameter, sample))
@@ -454,7 +456,7 @@ def evaluate(arguments):
         words = filter(None, (sums, bounds and f"values {bounds}"))
         tell(f"the model keeps {' and '.join(words) or 'nothing exactly'}")
     metrics = randsmap.metrics
-    norms = metrics.field_norms(snapshots)
+    norms = metrics.field_norms(snapshots, cell_weights=norm_weights(fitted.field_shape_, fitted))
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
         tell(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
@@ -571,7 +573,7 @@ def _weights_of(arguments, shape):
     weights = read_numbers(path, key=arguments.cell_weights_key)
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
         raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}")
-    return check_cell_weights(weights.reshape(-1), weights.size, str(path))
+    return check_cell_weights(weights.reshape(-1), (weights.size,), str(path))
 
 
 def _check_out(arguments, check=writable_target):

@@ -136,7 +136,7 @@ _FIT = {
     "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
     "default) the mass where it is the same in all snapshots",
     "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
-    "cells by these.",
+    "cells by these, and errors are measured in their norm.",
     "--cell-weights-key NAME": _KEY,
     "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
     "--seed S": "seed of the draws (default 0)",

@@ -22,7 +22,7 @@ from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads
-from randsmap.invariants import InvariantParameters, Invariants, common_values
+from randsmap.invariants import InvariantParameters, Invariants, common_values, norm_weights
 from randsmap.metrics import field_norms
 
 
@@ -178,8 +178,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         rng = check_random_state(0 if self.random_state is None else self.random_state)
 
         n, units = len(X), standard_deviations(X)
-        _, G, _ = principal_coordinates(F)
-        everything = Samples(X / units, G, field_norms(F), labels, rng)
+        weights = norm_weights(self.field_shape_, self)
+        _, G, _ = principal_coordinates(F, weights)
+        everything = Samples(X / units, G, field_norms(F, cell_weights=weights), labels, rng)
         # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
         count = min(n, max(1000, round(validation * n)))
         searched = everything.subset(stratified(labels, n, count, rng), rng) if count < n else everything

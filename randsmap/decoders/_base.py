@@ -26,6 +26,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
+from randsmap.invariants import norm_weights
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 
@@ -152,7 +153,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     )
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2, the mean over the cells, for scikit-learn's tools; see `metrics.scaled_l2`.
+        """Coefficient of determination R^2, the mean over the cells by their weights, for scikit-learn's tools.
 
         Parameters
         ----------
@@ -176,7 +177,10 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         predicted = np.asarray(self.predict(X))
         if predicted.ndim > 2:
             predicted = predicted.reshape(len(predicted), -1)
-        return float(r2_score(field_rows(self, y, name="y"), predicted, sample_weight=sample_weight))
+        weights = norm_weights(self.field_shape_, self)
+        mean: Any = "uniform_average" if weights is None else weights
+        rows = field_rows(self, y, name="y")
+        return float(r2_score(rows, predicted, sample_weight=sample_weight, multioutput=mean))
 
     @property
     def _n_outputs(self):

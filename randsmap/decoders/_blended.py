@@ -335,7 +335,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
         invariants = fit_estimator(self, F, dtype)
-        mean, G, B = principal_coordinates(F)
+        mean, G, B = principal_coordinates(F, invariants.cell_weights)
         scales = standard_deviations(X)
         points = X / scales
         return BlendFit(

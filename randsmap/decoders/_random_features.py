@@ -22,7 +22,8 @@ from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
-from randsmap._linalg.svd import field_modes, orthonormalize_rows_against
+from randsmap._linalg.scales import in_norm
+from randsmap._linalg.svd import field_modes
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
@@ -190,7 +191,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         points = X.copy()
         # by errors of the fields themselves, before they become coordinates in modes
         if None in regularizations:
-            regularizations = [held_out_regularization(features, points, F)]
+            regularizations = [held_out_regularization(features, points, F, getattr(invariants, "cell_weights", None))]
         synthesis = factor = None
         if self.output_rank is not None:
             synthesis, F = self._field_modes(F, invariants)
@@ -228,14 +229,14 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
             rank = check_count(rank, "output_rank")
         else:
             rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
-        options = {}
+        options, weights = {}, None
         if invariants is not None:
-            C = invariants.matrix[:, invariants.independent]
-            normals = np.ascontiguousarray(np.where(invariants.constant, 0.0, C.T))
-            if len(normals):
-                normals = orthonormalize_rows_against(normals, normals[:0])
+            weights = invariants.cell_weights
+            # orthonormal rows, and 0 on the constant cells
+            normals = in_norm(invariants.directions, weights)
             options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
-        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, field_norms(F), **options)
+        norms = field_norms(F, cell_weights=weights)
+        return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms, weights=weights, **options)
 
     def _fit_map(self, X):
         """The feature map, fitted to latents X, and their units."""

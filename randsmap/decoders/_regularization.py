@@ -14,6 +14,7 @@ from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import principal_coordinates
 from randsmap._parallel import blas_threads
+from randsmap.metrics import field_norms
 
 PAPER = 1e-3  # lambda of the paper, with features that are given
 
@@ -43,8 +44,10 @@ def batch_regularization(decoder: Any) -> float:
     return regularization
 
 
-def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> float:
-    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors.
+def held_out_regularization(
+    features: Any, X: NDArray[np.float64], F: Any, weights: NDArray[np.float64] | None
+) -> float:
+    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors in the cells' weights.
 
     Of more than 300 samples those of 300 at random.
     """
@@ -52,9 +55,9 @@ def held_out_regularization(features: Any, X: NDArray[np.float64], F: Any) -> fl
     # a factorisation of 300 x 300 costs much less than a fit
     some = np.sort(np.random.RandomState(0).permutation(n)[:300])
     fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
-    sizes = error_scales(np.sqrt(fields.norms2()))
+    sizes = error_scales(field_norms(fields, cell_weights=weights))
     with blas_threads(1):
-        G = principal_coordinates(fields)[1]
+        G = principal_coordinates(fields, weights)[1]
         hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()
     best, chosen = np.inf, PAPER
     for _, regularization in lambda_path(hat.largest):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from randsmap._linalg.scales import in_norm
 from randsmap._linalg.spans import FactoredRows, ReflectedRows
 from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 
@@ -29,23 +30,27 @@ def invariants_of(
 
 
 def field_span(
-    F: NDArray[np.float64], invariants: AffineInvariants | None, origin: Any = None, *, few: bool = False
+    F: NDArray[Any], invariants: AffineInvariants | None, origin: Any = None, *, few: bool = False, weights: Any = None
 ) -> tuple[Any, AffineInvariants | None]:
     """Orthonormal basis of what linear decoders of the fields F (n, M) can return on the cells that are not constant.
 
     It spans the correction's directions and the fields, and has few dimensions if they have (`FactoredRows`), otherwise
     q + n (`ReflectedRows`), for which as many cells must not be constant. With `few` it is None in the second case. No
-    Gram matrix is formed. The invariants come in its coordinates, too.
+    Gram matrix is formed. The invariants come in its coordinates, too. It is
+    orthonormal in the norm of the cells' weights: other fields are given to it `in_norm`.
     """
     M = F.shape[1]
     free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
-    normals = np.zeros((0, M)) if invariants is None else invariants.directions
+    normals = in_norm(np.zeros((0, M)) if invariants is None else invariants.directions, weights)
+    F = in_norm(F, weights)
     basis: Any = FactoredRows.factor(F, normals, free, origin)
     if basis is None and few:
         return None, None
     if basis is None:
         basis = ReflectedRows(F, normals, free)
     if invariants is not None:
-        C = np.ascontiguousarray(basis.of_others(np.where(free, invariants.matrix.T, 0.0))[0].T)
+        # C^T f of f = V^-1/2 x
+        rows = np.where(free, invariants.matrix.T, 0.0) / (1.0 if weights is None else np.sqrt(weights))
+        C = np.ascontiguousarray(basis.of_others(rows)[0].T)
         invariants = invariants.in_coordinates(C, np.ascontiguousarray(basis.of_others(normals)[0]))
     return basis, invariants

@@ -27,6 +27,7 @@ from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import check_cell_weights
 from randsmap._linalg.svd import truncated_svd
 from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders._base import FieldEncoder
@@ -65,6 +66,9 @@ class DiffusionMaps(FieldEncoder):
     n_neighbors
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that have it
         among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
+    cell_weights
+        Positive weights v, such as cell volumes, of the distances: |f - g|^2 is the sum of v_i (f_i - g_i)^2. They may
+        have the fields' shape. In a `ManifoldModel`, None means those of the decoder.
     copy
         False: large memory-mapped training fields (see Notes) stay in their file instead of being copied. Not with
         n_neighbors.
@@ -149,6 +153,7 @@ class DiffusionMaps(FieldEncoder):
     diffusion_time: float = parameter(float, default=0, low=0)
     select: str | Sequence[int] = parameter(default="leading", shown='"leading", "non-harmonic" or list of int')
     n_neighbors: int | None = parameter(int, default=None, low=1, words=(None,))
+    cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
     copy: bool = parameter(bool, default=True)
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
@@ -245,6 +250,10 @@ class DiffusionMaps(FieldEncoder):
                 )
             fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
             in_file, n = fields.mapped and not self.copy, len(fields)
+            weights = check_cell_weights(self.cell_weights, self.field_shape_)
+            root = None if weights is None else np.sqrt(weights)
+            if root is not None:
+                fields = fields.less(np.zeros(fields.width), scale=root)
             F: Any = fields if in_file else fields.whole()
             if n < 2:
                 raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
@@ -282,7 +291,7 @@ class DiffusionMaps(FieldEncoder):
             self._n_features_out = len(selected)
             modes = selected - 1
             weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
-            self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors)
+            self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors, root)
         return self
 
     def _wanted_modes(self, n, n_components):
@@ -356,17 +365,19 @@ class DiffusionMaps(FieldEncoder):
                 "an encoder with n_neighbors, or whose training fields stayed in their file (copy=False), cannot be "
                 "frozen: C sums over all training fields, in memory"
             )
-        rows, weights = encoding.rows, encoding.weights
-        encoder = FrozenEncoder(encoding.centre, None, rows.astype(precision), weights, self.epsilon_)
-        if tol is not None:
+        rows, weights, centre, root = encoding.rows, encoding.weights, encoding.centre, encoding.root
+        encoder = FrozenEncoder(centre, None, rows.astype(precision), weights, self.epsilon_)
+        if tol is not None or root is not None:
             modes, coordinates = self._leading_coordinates(tol)
-            if len(modes) * sum(rows.shape) < rows.size:
+            if root is not None or len(modes) * sum(rows.shape) < rows.size:
+                modes = encoding.scaled(modes)  # C has no cell weights: modes take them in
                 encoder.modes, encoder.rows = modes.T.astype(precision, order="C"), coordinates.astype(precision)
+                encoder.centre = centre if root is None else centre / root
         return encoder
 
     def _leading_coordinates(self, tol):
-        """As few principal directions (r, M) of the training fields as give their latents to `tol` of the largest, and
-        the fields' coordinates (n, r)."""
+        """As few principal directions (r, M) of the training fields as give their latents to `tol` of the largest, or
+        all (None), and the fields' coordinates (n, r)."""
         points, weights = self._encoding.rows, self._encoding.weights
 
         def latents(rows):
@@ -377,7 +388,7 @@ class DiffusionMaps(FieldEncoder):
 
         modes = np.ascontiguousarray(truncated_svd(Rows(points), lambda sigma, *_: len(sigma))[1])
         coordinates, exact = multiply(points, modes.T), latents(points)
-        allowed, rank = tol * np.abs(exact).max(), 8
+        allowed, rank = (tol or 0.0) * np.abs(exact).max(), len(modes) if tol is None else 8
         while rank < len(modes):
             if np.abs(latents(np.ascontiguousarray(coordinates[:, :rank])) - exact).max() <= allowed:
                 break

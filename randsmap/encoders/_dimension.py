@@ -9,13 +9,20 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_count
 from randsmap._linalg.distances import gaussian_kernel, squared_distances
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import check_cell_weights, in_norm
 from randsmap.encoders._diffusion_maps import CANDIDATES, SMALLEST_EIGENVALUE, diffusion_modes
 from randsmap.encoders._harmonics import neighbor_residual
 
 _EPS = np.finfo(float).eps
 
 
-def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDATES, max_samples: int = 2000) -> int:
+def estimate_n_components(
+    snapshots: ArrayLike,
+    *,
+    max_components: int = CANDIDATES,
+    max_samples: int = 2000,
+    cell_weights: ArrayLike | None = None,
+) -> int:
     """Number of coordinates that snapshots need: eigenvectors of diffusion maps that are new directions.
 
     Parameters
@@ -26,6 +33,8 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
         The largest number returned.
     max_samples : int, default=2000
         Rows used: above this number, a subset drawn with a fixed seed.
+    cell_weights : array-like of shape (M,) or None
+        Positive weights, such as cell volumes, of the distances between fields.
 
     Returns
     -------
@@ -68,6 +77,7 @@ def estimate_n_components(snapshots: ArrayLike, *, max_components: int = CANDIDA
     max_components = check_count(max_components, "max_components")
     max_samples = check_count(max_samples, "max_samples", low=3)
     F = _sample(snapshots, max_samples)
+    F = in_norm(F, check_cell_weights(cell_weights, np.shape(snapshots)[1:]))
     width = _kernel_width(F)
     # too wide a kernel and too narrow a one both count too many: a direction shows at both widths
     return min(_directions(F, factor * width, max_components) for factor in (1.0, 1.5))

@@ -41,8 +41,9 @@ class NystroemExtension:
     """Coordinates of new fields from a kernel on the training fields, `points` (Rows stay in their file).
 
     `weights` (1 + d, n) of the kernel sums are q^-alpha, for the denominator, and q^-alpha times the coordinates c;
-    `width` is epsilon. `neighbors` are their number, the squared radius (n,) of each training field's neighbourhood and
-    an index of the fields; None: all pairs.
+    `width` is epsilon, and `root` (M,) are the square roots of the cell weights by which the training fields were
+    multiplied (None: ones). `neighbors` are their number, the squared radius (n,) of each training field's
+    neighbourhood and an index of the fields; None: all pairs.
     """
 
     _state = {
@@ -51,18 +52,21 @@ class NystroemExtension:
         "centre": Array("M"),
         "weights": Array("d+1", "n"),
         "width": Parameter(float, low=EPSILON_RANGE[0], high=EPSILON_RANGE[1]),
+        "root": Array("M", low=np.finfo(float).tiny, optional=True),
         "n_neighbors": Parameter(int, low=1, words=(None,)),
         "radii": Array("n", low=0, infinite=True, optional=True),
         "index": NOT_SAVED,
     }
 
-    def __init__(self, points: CentredPoints | Rows, weights: _Values, width: float, neighbors: Any = None) -> None:
+    def __init__(
+        self, points: CentredPoints | Rows, weights: _Values, width: float, neighbors: Any = None, root: Any = None
+    ) -> None:
         self.rows: Any = points
         self.norms: Any = None
         self.centre: Any = None
         if not isinstance(points, Rows):
             self.rows, self.norms, self.centre = points
-        self.weights, self.width = weights, width
+        self.weights, self.width, self.root = weights, width, root
         self.n_neighbors: int | None = None
         self.radii: Any = None
         self.index: Any = None
@@ -72,7 +76,7 @@ class NystroemExtension:
     def _restore(self):
         if not (self.weights[0] > 0).all():
             raise ValueError("the density weights must be positive")
-        self.index = None
+        self.index, self.root = None, getattr(self, "root", None)
         if (self.radii is None) != (self.n_neighbors is None):
             raise ValueError("the neighbours need both their number and their radii")
         if self.n_neighbors is not None:
@@ -97,12 +101,14 @@ class NystroemExtension:
 
     def squared_distances(self, X: _Values) -> _Values:
         """Squared distances (L, n) of fields X (L, M) to the training fields."""
+        X = self.scaled(X)
         if self.in_file:
             return squared_distances_by_columns(Rows(X), self.rows)
         return squared_distances(X - self.centre, self.rows)
 
     def coordinates(self, X: _Values) -> _Values:
         """Coordinates (L, d) of fields X (L, M), with training fields in memory."""
+        X = self.scaled(X)
         if self.n_neighbors is not None:
             sums = neighbor_sums(X, self)
             return sums[:, 1:] / sums[:, :1]
@@ -114,6 +120,7 @@ class NystroemExtension:
 
     def coordinates_by_columns(self, X: Rows) -> _Values:
         """The same where training fields stay in their file, which is read once for many rows of X."""
+        X = X if self.root is None else X.less(np.zeros(X.width), scale=self.root)
         out = np.empty((len(X), len(self.weights) - 1))
         size = max(1, BLOCK // len(self.rows))
         for start in range(0, len(X), size):
@@ -125,8 +132,13 @@ class NystroemExtension:
             out[rows] = sums[:, 1:] / sums[:, :1]
         return out
 
+    def scaled(self, X: _Values) -> _Values:
+        """Vectors (..., M) times the square roots of the cell weights."""
+        return X if self.root is None else X * self.root
+
     def transitions(self, X: _Values) -> _Values:
         """Transition probabilities P (L, n) from a few fields X (L, M) to the training fields."""
+        X = self.scaled(X)
         if self.n_neighbors is not None:
             i, j, kernel, _ = neighbor_values(X, self)
             P = np.zeros((len(X), len(self.rows)))
@@ -153,7 +165,7 @@ class NystroemExtension:
 
         def derivative(X):
             moments = _moments(values, self.transitions(X)[:, None, :])
-            return (moments.reshape(-1, len(self.rows)) @ self.rows).reshape(len(X), len(values), -1)
+            return self.scaled((moments.reshape(-1, len(self.rows)) @ self.rows).reshape(len(X), len(values), -1))
 
         return self._in_tiles(derivative, np.empty((len(X), len(values), X.shape[1])), X)
 
@@ -162,7 +174,7 @@ class NystroemExtension:
         values = self.values
 
         def derivative(X, V):
-            return _moments(V @ self.rows.T, self.transitions(X)) @ values.T
+            return _moments(self.scaled(V) @ self.rows.T, self.transitions(X)) @ values.T
 
         return self._in_tiles(derivative, np.empty((len(X), len(values))), X, V)
 
@@ -171,7 +183,7 @@ class NystroemExtension:
         values = self.values
 
         def derivative(X, U):
-            return _moments(U @ values, self.transitions(X)) @ self.rows
+            return self.scaled(_moments(U @ values, self.transitions(X)) @ self.rows)
 
         return self._in_tiles(derivative, np.empty(X.shape), X, U)
 

@@ -160,14 +160,15 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
                 sigma, modes, energy = truncated_svd(centred, self._count, few)
                 modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
             modes[:, invariants.constant] = 0
-            modes *= np.where(modes[np.arange(len(modes)), _largest(modes)] < 0, -1, 1)[:, None]
+            components = np.ascontiguousarray(modes / root)  # the sign too is the same where a cell is split
+            signs = np.where(components[np.arange(len(modes)), _largest(components)] < 0, -1, 1)[:, None]
 
             self.mean_ = mean
-            self.components_ = np.ascontiguousarray(modes / root)
+            self.components_ = components * signs
             self.singular_values_ = sigma[: len(modes)].copy()
             self.energies_ = (self.singular_values_ / sigma[0]) ** 2 / energy
             self.n_components_ = len(modes)
-            self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root).T))
+            self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root * signs).T))
             self.invariants_ = invariants
             self._map = self._make_map()  # made now, so that decoding changes nothing
         return self

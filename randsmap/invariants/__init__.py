@@ -8,10 +8,10 @@ data, S the others; V is the diagonal matrix of cell weights.
 # other parts of the package import these names from here; users need `project_bounds`
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._bounds import check_bounds as check_bounds
-from randsmap.invariants._bounds import check_cell_weights as check_cell_weights
 from randsmap.invariants._bounds import outside as outside
 from randsmap.invariants._bounds import project_bounds
 from randsmap.invariants._given import Invariants as Invariants
+from randsmap.invariants._given import norm_weights as norm_weights
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
 from randsmap.invariants._running import common_values as common_values

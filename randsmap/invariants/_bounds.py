@@ -13,21 +13,12 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from randsmap._interface.arrays import as_array, check_domain, check_out
 from randsmap._interface.fields import cellwise, flattened
 from randsmap._kernels import decode as _kernel
+from randsmap._linalg.scales import check_cell_weights
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
-
-
-def check_cell_weights(weights: ArrayLike, M: int, name: str = "cell_weights") -> NDArray[np.float64]:
-    """Volumes of M cells as float64, positive and finite."""
-    weights = as_array(weights, name, (M,))
-    if not (weights > 0).all():
-        i = int(np.argmin(weights))
-        raise ValueError(f"{name} must be positive, got {weights[i]} for cell {i}")
-    check_domain(weights, name, each=True)
-    return weights
 
 
 def check_bounds(
@@ -248,7 +239,7 @@ def project_bounds(
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     w = np.ones(M) if weights is None else as_array(weights, "weights", (M,))
-    v = None if cell_weights is None else check_cell_weights(cell_weights, M)
+    v = check_cell_weights(cell_weights, (M,))
     for i in np.flatnonzero(w < 0)[:1]:
         raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
     check_domain(w, "weights", each=True)

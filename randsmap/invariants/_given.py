@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array, check_domain
 from randsmap._interface.fields import cellwise
 from randsmap._interface.parameters import check_number
-from randsmap.invariants._bounds import check_bounds, check_cell_weights
+from randsmap._linalg.scales import check_cell_weights
+from randsmap.invariants._bounds import check_bounds
 
 # relative deviation from the invariants that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
@@ -47,7 +48,7 @@ class Invariants:
         1, and `bounds` is what `check_bounds` takes.
         """
         limits = check_bounds(bounds, n_cells)
-        weights = None if cell_weights is None else check_cell_weights(cell_weights, n_cells).copy()
+        weights = check_cell_weights(cell_weights, (n_cells,))
         matrix = _check_matrix(invariants, n_cells, weights)
         if tol is not None:
             tol = check_number(tol, "invariant_tol", low=0)
@@ -81,6 +82,19 @@ class Invariants:
     def tolerance(self, dtype: Any) -> float:
         """Relative deviation from their invariants that fields of this number type may have."""
         return _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
+
+
+def norm_weights(shape: tuple[int, ...], *given: Any) -> NDArray[np.float64] | None:
+    """Weights (M,) of the norm of fields of a shape: the first of those given, estimators have theirs; None: ones."""
+    for each in given:
+        if hasattr(each, "fit") or hasattr(each, "inverse_transform"):
+            parts = (getattr(each, name, None) for name in ("cell_weights", "model", "decoder", "encoder"))
+            weights = norm_weights(shape, *parts)
+        else:
+            weights = check_cell_weights(each, shape)
+        if weights is not None:
+            return weights
+    return None
 
 
 def _check_matrix(invariants, n_cells, cell_weights):

@@ -28,8 +28,8 @@ class InvariantParameters:
         1e-2 for float16 fields. From 1.0 on nothing is required of the fields: their values may vary (in- and
         outflow), and are given for each row when decoding.
     cell_weights
-        Positive weights, such as cell volumes, of the norm in which the correction is smallest; they may have the
-        fields' shape.
+        Positive weights, such as cell volumes, of the norm of fields: in it the correction is smallest, and errors are
+        measured. They may have the fields' shape. In a `ManifoldModel`, None means those of the encoder.
     bounds
         Bounds of every decoded field, which hold exactly, in one projection with the invariants. Each bound is a
         number, one value per cell (in the fields' shape if they have one), or None; "nonnegative" is (0, None). At

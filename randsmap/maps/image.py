@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._kernels import linear_map as _kernel
-from randsmap._linalg.scales import error_scales
+from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.maps.bases import Basis
 from randsmap.maps.linear_map import LinearMap, map_arrays
 
@@ -76,12 +76,17 @@ def image_of(
     if latents is not None:
         points = as_array(latents, "latents", (None, basis.n_components))
         box = np.stack([points.min(axis=0), points.max(axis=0)])
-    unprojected, arrays = LinearMap(basis, linear.A), basis.coefficients(linear.A)
-    rank_tol = None if is_table else tol
+    rank_tol, weights = None if is_table else tol, getattr(linear.invariants, "cell_weights", None)
+    approximate = is_table or precision == "float32" or rank_tol is not None
+    A = in_norm(linear.A, weights) if approximate else linear.A  # errors are those in the norm of the cell weights
+    unprojected, arrays = LinearMap(basis, A), basis.coefficients(A)
     if precision == "float32" or rank_tol is not None:
         arrays = _reduced(unprojected, arrays, _sample(points, box, linear.n_cells), dtype, rank_tol)
     if is_table:
         arrays.update(_table(unprojected, box, 1e-7 if tol is None else tol, max_bytes, dtype))
+    if approximate and weights is not None:
+        for name in arrays.keys() & {"bias", "coefficients", "modes", "table_values"}:
+            arrays[name] = (arrays[name] / np.sqrt(weights)).astype(arrays[name].dtype)
     if encoder is not None:
         arrays.update(encoder.arrays())
     if len(field_shape) > 1:

@@ -13,6 +13,7 @@ from randsmap import metrics
 from randsmap._interface.fields import flattened
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
+from randsmap.invariants import norm_weights
 
 _Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
@@ -57,7 +58,8 @@ def reconstruction_errors(
     if not len(rows):
         raise ValueError("there are no snapshots to evaluate the model on")
     # blocks must not differ in what their errors are relative to
-    errors_of = _measures(getattr(model if parameters is None else model.model_, "decoder_", None), F)
+    fitted = model if parameters is None else model.model_
+    errors_of = _measures(getattr(fitted, "decoder_", None), F, norm_weights(fitted.field_shape_, fitted))
     parts = []
     for start, stop, block in rows.blocks(what="evaluating"):
         found = model.reconstruct(block) if parameters is None else model.predict(np.asarray(parameters)[start:stop])
@@ -66,15 +68,17 @@ def reconstruction_errors(
     return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
 
 
-def _measures(decoder: Any, F: Any) -> dict[str, _Errors]:
+def _measures(decoder: Any, F: Any, weights: NDArray[np.float64] | None) -> dict[str, _Errors]:
     """Functions of fields and decoded fields; the norms they are relative to are those of all snapshots F."""
     C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
-    l2, linf = (median_norm(metrics.field_norms(F, norm)) for norm in ("l2", "linf"))
+    l2 = median_norm(metrics.field_norms(F, cell_weights=weights))
+    linf = median_norm(metrics.field_norms(F, "linf"))
+    mass = "mass" if weights is None else weights
     measures: dict[str, _Errors] = {
-        "relative_l2": partial(metrics.scaled_l2, reference=l2),
+        "relative_l2": partial(metrics.scaled_l2, reference=l2, cell_weights=weights),
         "relative_linf": partial(metrics.scaled_linf, reference=linf),
         "conservation_error": partial(
-            metrics.conservation_error, invariants="mass" if C is None or C.shape[1] == 0 else C
+            metrics.conservation_error, invariants=mass if C is None or C.shape[1] == 0 else C
         ),
     }
     if kept is not None and kept.lower is not None:

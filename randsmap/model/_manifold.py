@@ -35,6 +35,7 @@ from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from
+from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, model_texts
 
@@ -84,6 +85,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     -----
     Decoded fields have the properties that the decoder guarantees. With `RANDSMAPDecoder` every field satisfies its
     invariants to round-off, wherever the latent point lies.
+
+    A model has one norm of fields: `cell_weights` of its decoder or its encoder hold for the other as well if that has
+    None, for `score`, and for the functions that measure errors of a model.
 
     Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"), which the package's own
     parts read by blocks; `out` may be memory-mapped as well. `DiffusionMaps` and `KNNDecoder` copy the fields unless
@@ -430,9 +434,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         {score}
         """
         X = field_rows(self, X)
-        latents, usual = self.transform(X), median_norm(field_norms(X))
+        latents, weights = self.transform(X), norm_weights(self.field_shape_, self)
+        usual = median_norm(field_norms(X, cell_weights=weights))
         errors = [
-            scaled_l2(F, self.inverse_transform(latents[start:stop]), reference=usual)
+            scaled_l2(F, self.inverse_transform(latents[start:stop]), reference=usual, cell_weights=weights)
             for start, stop, F in Rows.of(X, "X").blocks(what="errors")
         ]
         return -float(np.concatenate(errors).mean())
@@ -454,7 +459,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
             f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
             "give a decoder such as RANDSMAPDecoder()"
         )
-    encoder = clone(model.encoder)
+    encoder = in_one_norm(clone(model.encoder), model.decoder)
     X, layout = flattened(X, "X")
     if count is None or count >= np.shape(X)[0]:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
@@ -480,10 +485,18 @@ def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[
 
 def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
     """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
-    decoder = None if model.decoder is None else clone(model.decoder)
+    decoder = None if model.decoder is None else in_one_norm(clone(model.decoder), encoder)
     if isinstance(decoder, KNNDecoder) and decoder.encoder is None:
         decoder.encoder = encoder
     return decoder
+
+
+def in_one_norm(part: Any, other: Any) -> Any:
+    """An encoder or decoder, with the cell weights of the other if it takes weights and has none."""
+    weights = getattr(other, "cell_weights", None)
+    if weights is not None and getattr(part, "cell_weights", weights) is None:
+        part.cell_weights = weights
+    return part
 
 
 def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> ManifoldModel:

@@ -14,6 +14,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders import AutoDecoder
+from randsmap.invariants import norm_weights
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts
 
@@ -189,7 +190,9 @@ class ParametricModel(Model):
 
         {raises}
         """
-        return -float(scaled_l2(snapshots, self.predict(parameters)).mean())
+        fields = self.predict(parameters)
+        weights = norm_weights(self.field_shape_, self.model)
+        return -float(scaled_l2(snapshots, fields, cell_weights=weights).mean())
 
 
 def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:

@@ -14,8 +14,9 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import check_count
-from randsmap._linalg.scales import standard_deviations
+from randsmap._linalg.scales import in_norm, standard_deviations
 from randsmap._parallel import blas_threads
+from randsmap.invariants import norm_weights
 
 _Map = Callable[..., NDArray[np.float64]]
 
@@ -149,7 +150,8 @@ def _far_apart(Y: NDArray[np.float64], count: int) -> NDArray[np.intp]:
 class SampledModel:
     """A reduced model dy/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
 
-    dy/dt is the v of least ``|J_S(y) v - g_S|``, with J_S the derivatives of the decoded field in the cells S.
+    dy/dt is the v of least ``|J_S(y) v - g_S|``, with J_S the derivatives of the decoded field in the cells S, in the
+    norm of the decoder's `cell_weights`.
 
     Parameters
     ----------
@@ -213,6 +215,7 @@ class SampledModel:
         self.decoder, self.rhs = decoder, rhs
         self.cells = check_cells(cells, M)
         self.stencil = self.cells if stencil is None else _check_stencil(stencil, M)
+        self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
         different = len(np.unique(self.cells))
         if different < self._d:
             raise ValueError(
@@ -247,7 +250,7 @@ class SampledModel:
         Y = self._point(y)
         g = self._rate(t, np.ravel(self._decode(Y, cells=self.stencil)))
         # more cells than unknowns: least squares
-        v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), g, rcond=None)
+        v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), self._root * g, rcond=None)
         if rank < len(v):
             warn_caller(
                 "the derivatives of the decoded field in the sampled cells do not determine dy/dt, whose least "
@@ -280,7 +283,7 @@ class SampledModel:
         return as_array(y, "y", (self._d,))[None]
 
     def _derivatives(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))
+        return self._root[:, None] * np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))
 
     def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:
         """Checked values of rhs for the field in the stencil."""

@@ -14,6 +14,7 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
+from randsmap.invariants import norm_weights
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel
@@ -297,7 +298,8 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
         {score}
         """
-        return -float(scaled_l2(X, self.reconstruct(X)).mean())
+        weights = norm_weights(self.field_shape_, self.model)
+        return -float(scaled_l2(X, self.reconstruct(X), cell_weights=weights).mean())
 
     @property
     def _n_features_out(self) -> int:

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import error_scales, standard_deviations
+from randsmap._linalg.scales import error_scales, in_norm, standard_deviations
+from randsmap.invariants import norm_weights
 from randsmap.maps.extrapolation import leverage_cost, training_points
 from randsmap.plotting import spread_rows
 
@@ -60,12 +61,15 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
     rows = Rows.of(snapshots, "snapshots")
     C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
     n_invariants = C.shape[1]
-    C = C if n_invariants else np.ones((rows.width, 1))
+    weights = norm_weights(getattr(model, "field_shape_", (rows.width,)), model)
+    if not n_invariants:
+        C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
     latents, norms, invariants, ranges = [], [], [], []
     for _, _, F in rows.blocks(what="evaluating"):
         latents.append(np.asarray(model.transform(F)))
         F_hat = decoded_rows(model, latents[-1])
-        norms.append([np.linalg.norm(each, order, axis=1) for order in (2, np.inf) for each in (F, F_hat - F)])
+        pairs = [in_norm(each, weights) for each in (F, F_hat - F)], [F, F_hat - F]
+        norms.append([np.linalg.norm(F, order, axis=1) for order, pair in zip((2, np.inf), pairs) for F in pair])
         invariants.append(_invariant_errors(F, F_hat, C))
         ranges.append([F.min(), F.max(), F_hat.min(), F_hat.max()])
     sizes_l2, distances_l2, sizes_linf, distances_linf = np.concatenate(norms, axis=1)

@@ -19,14 +19,16 @@ from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
 from randsmap._io.progress import steps
+from randsmap._linalg.scales import in_norm
 from randsmap.decoders._auto import AutoDecoder, Results
 from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
 from randsmap.decoders._held_out import bounded_errors, check_groups, score_of
 from randsmap.decoders._trials import WORTH, leading, search_threads, unknown
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
+from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
-from randsmap.model._manifold import assembled
+from randsmap.model._manifold import assembled, in_one_norm
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `neighbors` refines
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
@@ -85,8 +87,11 @@ def autotune(
     consistency : int or "auto", default=0
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
-    families, invariants, invariant_values, invariant_tol, cell_weights, bounds : optional
+    families, invariants, invariant_values, invariant_tol, bounds : optional
         As in `AutoDecoder`.
+    cell_weights : array-like of shape (M,), or of a field, or None
+        Positive weights, such as cell volumes, of the norm in which encoders measure distances, decoders correct fields
+        and errors are measured. None: those of `model`, if it has any.
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
 
@@ -144,9 +149,10 @@ def autotune(
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     rng = check_random_state(0 if random_state is None else random_state)
+    weights = norm_weights(layout.shape, cell_weights, model)
     table, error, more = None, None, np.nan
     good = 0.01  # an error that one more coordinate need not improve
-    judge = _EncoderJudge(F, labels, validation, n_trials, families, rng)
+    judge = _EncoderJudge(F, labels, validation, n_trials, families, rng, weights)
     with search_threads(len(F)):
         if model is None:
             best = search_encoders(judge, n_components, max_components, alpha)
@@ -161,20 +167,13 @@ def autotune(
         if consistency == "auto":
             number = judge.consistency(encoder)
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
-    fitted = clone(encoder)
+    search = {"n_trials": n_trials, "families": families, "validation": validation, "random_state": random_state}
+    kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
+    decoder = AutoDecoder(**search, **kept, cell_weights=weights, bounds=bounds)
+    fitted = in_one_norm(clone(encoder), decoder)
     latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
-    decoder = AutoDecoder(
-        n_trials=n_trials,
-        families=families,
-        validation=validation,
-        invariants=invariants,
-        invariant_values=invariant_values,
-        invariant_tol=invariant_tol,
-        cell_weights=cell_weights,
-        bounds=bounds,
-        random_state=random_state,
-    ).fit(latents, reshape_for(AutoDecoder(), rows, layout), groups=groups)
-    best_model = ManifoldModel(clone(encoder), clone(decoder.best_decoder_), consistency=number)
+    decoder.fit(latents, reshape_for(decoder, rows, layout), groups=groups)
+    best_model = ManifoldModel(clone(fitted), clone(decoder.best_decoder_), consistency=number)
     return Bunch(
         best_model_=assembled(best_model, snapshots, fitted, decoder.best_decoder_),
         results_=table,
@@ -230,7 +229,9 @@ def search_encoders(
     """The encoder chosen among those that `judge` compares."""
     F = judge.fields
     if n_components == "auto":
-        d = estimate_n_components(F) if max_components is None else max_components
+        if max_components is None:
+            max_components = estimate_n_components(F, cell_weights=judge.weights)
+        d = max_components
         d = max(1, min(d, len(F) // _PER_COMPONENT))
     else:
         d = int(n_components)
@@ -253,14 +254,15 @@ class _EncoderJudge:
     """Held-out errors of encoders, on at most 1000 of the samples: called with trials, it sets their scores."""
 
     def __init__(
-        self, F: NDArray[np.float64], labels: Any, validation: float, n_trials: int, families: Sequence[str], rng: Any
+        self, F: Any, labels: Any, validation: float, n_trials: int, families: Any, rng: Any, weights: Any = None
     ) -> None:
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
             F = F[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self.fields, self._sizes, self._labels = F, field_norms(F), labels
+        self.fields, self._labels, self.weights = F, labels, weights
+        self._sizes = field_norms(F, cell_weights=weights)
         compared = [family for family in families if family in _COMPARED] or families
         self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
         self._folds = _folds(len(F), labels, validation, rng)
@@ -330,21 +332,21 @@ class _EncoderJudge:
     def _model_of(self, encoder, held, *, strict=True):
         """A model of the encoder, fitted without the held-out samples; `strict`: ValueError if it is unusable."""
         rest = np.setdiff1d(np.arange(len(self.fields)), held)
-        encoder = clone(encoder)
+        decoder = AutoDecoder(invariants=None, cell_weights=self.weights, random_state=0, **self._options)
+        trial, encoder = encoder, in_one_norm(clone(encoder), decoder)
         with warnings.catch_warnings():
             # of a kernel so narrow that the samples fall apart
             warnings.simplefilter("error" if strict else "ignore", UserWarning)
             latents = np.asarray(encoder.fit_transform(self.fields[rest]))
         if strict and getattr(encoder, "select", None) == "non-harmonic":
-            also_leading = repr(clone(encoder).set_params(select="leading"))
-            tried = any(trial.identity == also_leading for trial in self.judged)
+            also_leading = repr(clone(trial).set_params(select="leading"))
+            tried = any(other.identity == also_leading for other in self.judged)
             if tried and encoder.selected_[-1] == encoder.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
         # a search needs two groups at least
         known = None if self._labels is None else self._labels[rest]
         if known is not None and len(np.unique(known)) < 2:
             known = None
-        decoder = AutoDecoder(invariants=None, random_state=0, **self._options)
         decoder.fit(latents, self.fields[rest], groups=known)
         return assembled(ManifoldModel(encoder, decoder), self.fields[rest], encoder, decoder)
 
@@ -352,7 +354,7 @@ class _EncoderJudge:
         """Errors of the samples held out."""
         with extrapolation_ignored():
             missed = self.fields[held] - model.inverse_transform(model.transform(self.fields[held]), **options)
-        return bounded_errors(missed, self._sizes[held])
+        return bounded_errors(in_norm(missed, self.weights), self._sizes[held])
 
     def _scores_of(self, judged: NDArray[np.intp], rows: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
         """Score of each row of errors on these samples; infinite where they have not all been judged."""

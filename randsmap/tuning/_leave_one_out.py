@@ -11,18 +11,26 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_number
-from randsmap._linalg.scales import median_norm
+from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._regularization import fixed_regularization
 from randsmap.decoders._spans import field_span, invariants_of
+from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms, scaled_distances, selection_losses
 from randsmap.tuning._search import on_edge
 
 _Values = NDArray[np.float64]
 
 
-def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: Sequence[float] | None = None) -> Bunch:
+def leave_one_out(
+    decoder: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    regularizations: Sequence[float] | None = None,
+    cell_weights: ArrayLike | None = None,
+) -> Bunch:
     """Error at each training point of a ridge decoder that was fitted without that point.
 
     Parameters
@@ -35,6 +43,8 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
         Their fields.
     regularizations : sequence of float, optional
         Values of lambda >= 0 to judge. None: the decoder's own.
+    cell_weights : array-like of shape (n_cells,), or of a field, optional
+        Positive weights of the norm of the errors. None: those of the decoder.
 
     Returns
     -------
@@ -84,14 +94,15 @@ def leave_one_out(decoder: Any, X: ArrayLike, y: ArrayLike, *, regularizations: 
     invariants = invariants_of(decoder, F, dtype, layout.shape)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = HatMatrix(*decoder.spectrum(points, **reduced))
-    sizes = field_norms(F)
+    weights = norm_weights(layout.shape, cell_weights, decoder)
+    sizes = field_norms(F, cell_weights=weights)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
         # distances between coordinates are those between fields
         if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.independent)):
-            basis, invariants = field_span(F, invariants)
-            F = basis.coordinates
-    errors = scaled_distances(_distances(hat, F, invariants, lambdas), sizes, usual)
+            basis, invariants = field_span(F, invariants, weights=weights)
+            F, weights = basis.coordinates, None
+    errors = scaled_distances(_distances(hat, F, invariants, lambdas, weights), sizes, usual)
     best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
         errors_=errors,
@@ -123,15 +134,16 @@ def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     return np.array([check_number(value, "regularization", low=0) for value in regularizations])
 
 
-def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values) -> _Values:
+def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values, weights: Any) -> _Values:
     """Distance (n_lambdas, n) of each field from the one decoded without it."""
+    G = in_norm(F, weights)
     if invariants is None:
-        return hat.distances(F, np.arange(F.shape[1]), lambdas)
+        return hat.distances(G, np.arange(F.shape[1]), lambdas)
     free, independent = np.flatnonzero(~invariants.constant), invariants.independent
     if not len(independent):
-        return hat.distances(F, free, lambdas)
+        return hat.distances(G, free, lambdas)
     # A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r: z in multiples of the normals
     moments = F[:, free] @ invariants.matrix[np.ix_(free, independent)]
     defect = invariants.defects(F, invariants.values[independent])
     shifts = [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
-    return hat.distances(F, free, lambdas, shifts, invariants.directions)
+    return hat.distances(G, free, lambdas, shifts, in_norm(invariants.directions, weights))

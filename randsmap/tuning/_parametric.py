@@ -16,6 +16,7 @@ from randsmap import metrics
 from randsmap._interface.arrays import as_array
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import median_norm
+from randsmap.invariants import norm_weights
 from randsmap.model import ParametricModel
 
 
@@ -67,7 +68,8 @@ def choose_parametric(
     X = as_array(parameters, "parameters", min_rows=2)
     labels = None if groups is None else np.asarray(groups)
     candidates = [ParametricModel(model) for model in models]
-    errors = [_held_out_error(candidate, X, snapshots, labels, random_state) for candidate in candidates]
+    weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
+    errors = [_held_out_error(candidate, X, snapshots, labels, random_state, weights) for candidate in candidates]
     best = 0
     for index, error in enumerate(errors):
         # the error of one and the same model moves by a tenth from one division into folds to another
@@ -92,6 +94,7 @@ def _held_out_error(
     snapshots: Any,
     groups: NDArray[Any] | None,
     random_state: int | None,
+    weights: NDArray[np.float64] | None,
 ) -> float:
     """Mean relative L2 error of fields left out, by folds."""
     most = 5  # scikit-learn's number; each fold costs a fit of the model
@@ -99,7 +102,7 @@ def _held_out_error(
         folds: Any = KFold(min(most, len(X)), shuffle=True, random_state=random_state)
     else:
         folds = GroupKFold(min(most, len(np.unique(groups))))
-    reference = median_norm(metrics.field_norms(snapshots))
+    reference = median_norm(metrics.field_norms(snapshots, cell_weights=weights))
     errors = np.empty(len(X))
     splits = folds.split(X, groups=groups)
     for _, (train, test) in zip(steps(folds.get_n_splits(), 1, "held-out errors"), splits, strict=True):
@@ -109,5 +112,5 @@ def _held_out_error(
             known = None if groups is None or len(np.unique(groups[train])) < 2 else groups[train]
             fitted = clone(model).fit(X[train], snapshots[train], groups=known)
             predicted = fitted.predict(X[test])
-        errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference)
+        errors[test] = metrics.scaled_l2(snapshots[test], predicted, reference=reference, cell_weights=weights)
     return float(errors.mean())

@@ -19,11 +19,12 @@ from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
-from randsmap._linalg.scales import median_norm
+from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spans import FactoredRows
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._spans import field_span, invariants_of
+from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
@@ -74,6 +75,7 @@ def tune(
     X_val: ArrayLike | None,
     y_val: ArrayLike,
     *,
+    cell_weights: ArrayLike | None = None,
     callback: Callable[[], object] | None = None,
     progress: bool = False,
 ) -> Bunch:
@@ -91,6 +93,8 @@ def tune(
         Latents to fit and to validate on; None with a `ManifoldModel`, whose encoder makes them.
     y_train, y_val : array-like of shape (n_train, n_cells), (n_val, n_cells)
         Their fields.
+    cell_weights : array-like of shape (n_cells,), or of a field, optional
+        Positive weights of the norm of the errors. None: those of the decoder or model.
     callback : callable, optional
         Called without arguments after each candidate.
     progress : bool, default False
@@ -120,21 +124,15 @@ def tune(
 
     Notes
     -----
-    Fields of decoders with a `smoother` lie in the span of the training fields and of the directions in which the
-    invariants correct them. If fields have many more cells than there are training fields, or span few dimensions,
-    candidates are compared in an orthonormal basis of that span ("coefficients"): a candidate then costs a fit to the
-    coordinates of the training fields. The errors agree with the "direct" evaluation to the round-off of the
-    candidate's solver, 1e-10 relative for well conditioned matrices, and to `tol` for iterative solvers. If at most
-    min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is also fitted to
-    coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off. Feature maps
-    without a `random_state` get one.
+    If fields have many more cells than there are training fields, or span few dimensions, candidates that have a
+    `smoother` are compared in an orthonormal basis of all fields that they can decode ("coefficients"). The errors
+    agree with the "direct" evaluation to the round-off of the candidate's solver, 1e-10 relative for well conditioned
+    matrices. If at most min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is
+    also fitted to coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off.
+    Feature maps without a `random_state` get one.
 
     The evaluation is "direct" for bounds, float32 fields, grids over the invariants or weights, iterative solvers,
-    other regressors (subclasses of the package's decoders included, which may predict otherwise), and fields of so few
-    cells that the factorisation is not worthwhile.
-
-    Random-feature candidates that differ in `regularization` alone share the passes over the features, and those of
-    `KNNDecoder` that differ in `n_neighbors` alone share one fit.
+    other regressors and subclasses, and fields of so few cells that the factorisation is not worthwhile.
 
     References
     ----------
@@ -160,7 +158,7 @@ def tune(
     if not with_model and (X_train is None or X_val is None):
         raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
 
-    validation = _Validation(y_train, y_val, len(candidates), grid)
+    validation = _Validation(y_train, y_val, len(candidates), grid, decoder, cell_weights)
     errors = np.full((len(candidates), len(validation.y_val)), np.nan)
     failures: dict[int, Exception] = {}
     encoder, best, kept = None, None, None
@@ -266,13 +264,15 @@ class _Validation:
     With a `basis` decoders are judged by coordinates in it (see `field_span`).
     """
 
-    def __init__(self, y_train: Any, y_val: ArrayLike, n_candidates: int, grid: Mapping[str, Any]) -> None:
-        self.y_val = as_array(flattened(y_val, "y_val")[0], "y_val")
+    def __init__(self, y_train: Any, y_val: Any, n_candidates: int, grid: Any, decoder: Any, weights: Any) -> None:
+        rows, layout = flattened(y_val, "y_val")
+        self.y_val = as_array(rows, "y_val")
+        self._weights = norm_weights(layout.shape, weights, decoder)
         self.basis: Any = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # if all validation fields are empty, the training fields determine what is large
-        self._sizes = field_norms(self.y_val)
-        self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train))
+        self._sizes = field_norms(self.y_val, cell_weights=self._weights)
+        self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train, cell_weights=self._weights))
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (
             not names & _SHAPING
@@ -312,7 +312,7 @@ class _Validation:
 
     def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
-            return scaled_l2(self.y_val, decoder.inverse_transform(X_val), reference=self._usual), decoder
+            return self._missed(decoder.inverse_transform(X_val)), decoder
         if self._fitted is not None:
             decoder = self._fitted.with_n_neighbors(decoder.n_neighbors)
         elif (path := self._path_of(decoder, "fit_path", X_train, self._y_train)) is not None:
@@ -322,7 +322,10 @@ class _Validation:
             self._fitted = decoder if type(decoder) is KNNDecoder else None
         with extrapolation_ignored():
             predicted = decoder.predict(X_val)
-        return scaled_l2(self.y_val, predicted, reference=self._usual), decoder
+        return self._missed(predicted), decoder
+
+    def _missed(self, predicted: Any) -> NDArray[np.float64]:
+        return scaled_l2(self.y_val, predicted, reference=self._usual, cell_weights=self._weights)
 
     def losses(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Scores of candidates with these errors (n_candidates, n_val)."""
@@ -341,7 +344,7 @@ class _Validation:
         y = self._y_train
         if not isinstance(decoder, FieldOutputMixin):
             y, _ = flattened(y, "y_train")
-        elif isinstance(self.basis, FactoredRows):
+        elif isinstance(self.basis, FactoredRows) and self._weights is None:
             y = self.basis
         decoder.fit(X_train, y)
 
@@ -375,13 +378,14 @@ class _Validation:
         if invariants is not None:
             q = len(invariants.independent)
             many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)
-        self.basis, self._invariants = field_span(F, invariants, (dtype, layout), few=not many)
+        self.basis, self._invariants = field_span(F, invariants, (dtype, layout), few=not many, weights=self._weights)
         if self.basis is None:
             return
-        self._coordinates, self._rest = self.basis.of_others(self.y_val)
+        self._coordinates, self._rest = self.basis.of_others(in_norm(self.y_val, self._weights))
         if invariants is not None and invariants.constant.any():
-            fixed = self.y_val[:, invariants.constant] - invariants.constant_values
-            self._rest = np.hypot(self._rest, np.linalg.norm(fixed, axis=1))
+            fixed = np.zeros_like(self.y_val)
+            fixed[:, invariants.constant] = self.y_val[:, invariants.constant] - invariants.constant_values
+            self._rest = np.hypot(self._rest, np.linalg.norm(in_norm(fixed, self._weights), axis=1))
 
 
 def _is_linear(decoder: Any, method: str) -> bool:
