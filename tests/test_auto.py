@@ -207,7 +207,7 @@ def test_large_sets_are_searched_on_a_part():
     Z, G = pulses(50, seed=1, cells=30)
     groups = np.repeat(np.arange(55), 20)
     for labels in (None, groups):
-        decoder = rm.AutoDecoder(n_trials=5, random_state=0).fit(Y, F, groups=labels)
+        decoder = rm.AutoDecoder(families="thin-plate", n_trials=2, random_state=0).fit(Y, F, groups=labels)
         assert relative(G, decoder.predict(Z)).mean() < 1e-3
 
 
@@ -268,18 +268,19 @@ def test_unknown_families_are_refused():
 
 @pytest.mark.slow
 def test_autotune_finds_the_number_of_components():
+    search = {"n_components": "auto", "families": "thin-plate", "n_trials": 2, "random_state": 0}
     rng = np.random.default_rng(0)
     angle = rng.uniform(0, 2 * np.pi, 80)
     ring = np.exp(-((np.linspace(-1, 1, 25) - 0.6 * np.cos(angle)[:, None]) ** 2) * 9) * (2 + np.sin(angle))[:, None]
     place = rng.uniform(-1, 1, (80, 1))
     one = 2 + place * np.linspace(-1, 1, 25)
-    found = rm.autotune(ring, n_components="auto", n_trials=5, random_state=0)
+    found = rm.autotune(ring, **search)
     assert found.best_model_.encoder_.n_components == 2
     assert {1, 2} == set(found.results_.n_components) and found.results_.chosen.sum() == 1
     # one coordinate says all, so that more do not help
-    found = rm.autotune(one, n_components="auto", max_components=2, n_trials=5, random_state=0)
+    found = rm.autotune(one, max_components=2, **search)
     assert found.best_model_.encoder_.n_components == 1
-    found = rm.autotune(ring, n_components="auto", max_components=1, n_trials=3)
+    found = rm.autotune(ring, max_components=1, **search)
     assert found.best_model_.transform(ring).shape[1] == 1
     with pytest.raises(ValueError, match="max_components goes with"):
         rm.autotune(ring, n_components=2, max_components=3)
@@ -289,8 +290,8 @@ def test_autotune_finds_the_number_of_components():
 
 @pytest.mark.slow
 def test_autotune_tries_widths_beside_the_best():
-    F = make_swiss_roll(300, random_state=0).data
-    result = rm.autotune(F, n_components=2, n_trials=4, alpha=0.5, random_state=0)
+    F = make_swiss_roll(80, random_state=0).data
+    result = rm.autotune(F, n_components=2, families="thin-plate", n_trials=2, alpha=0.5, random_state=0)
     widths = result.results_.epsilon_scale[result.results_.encoder == "DiffusionMaps"]
     chosen = result.best_model_.encoder_
     assert chosen.alpha == 0.5
@@ -338,8 +339,8 @@ def test_few_fields_on_a_line(seed):
 
 @pytest.mark.slow
 def test_fewer_coordinates_than_are_tried():
-    noise = np.abs(np.random.default_rng(0).normal(size=(60, 40)))
-    result = rm.autotune(noise, n_components="auto", n_trials=2, random_state=0)
+    noise = np.abs(np.random.default_rng(0).normal(size=(24, 12)))
+    result = rm.autotune(noise, n_components="auto", families="thin-plate", n_trials=2, random_state=0)
     assert result.best_model_.encoder_.n_components >= 1
 
 

@@ -1,5 +1,6 @@
 """Kernel `crowd`: the same bits at every instruction level and in every lane."""
 
+import functools
 import hashlib
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def potentials(densities, walls, sweeping=False, aspect=1.0):
     return out
 
 
+@functools.cache
 def digest():
     """Bits of everything the kernel computes, on fixed data."""
     parts = []

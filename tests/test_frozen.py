@@ -609,7 +609,8 @@ def test_forged_counts_are_refused():
 
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILERS = [c for c in ("cc", "clang", "clang-14", "tcc") if shutil.which(c)]
+CLANG = next((c for c in ("clang", "clang-14") if shutil.which(c)), "clang")
+COMPILERS = [c for c in ("cc", CLANG, "tcc") if shutil.which(c)]
 
 
 def outputs(host, path, X):
@@ -639,8 +640,9 @@ def check_host(host, tmp_path, atol):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")
-@pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("flags", [["-O2"], ["-O2", "-DRK_PLAIN_C"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "compiler, flags", [(c, "-O2") for c in COMPILERS] + [(c, "-O2 -DRK_PLAIN_C") for c in COMPILERS[:1]]
+)
 def test_one_file_builds_alone(compiler, flags, tmp_path):
     command = [sys.executable, ROOT / "tools" / "amalgamate.py", tmp_path / "randsmap.c"]
     subprocess.run(command, check=True)
@@ -648,7 +650,9 @@ def test_one_file_builds_alone(compiler, flags, tmp_path):
     shutil.copy(ROOT / "tests" / "c" / "host.c", tmp_path)
     warnings = [] if compiler == "tcc" else ["-Wall", "-Wextra", "-Werror"]
     subprocess.run(
-        [compiler, "-std=c99", *flags, *warnings, "randsmap.c", "host.c", "-o", "host", "-lm"], cwd=tmp_path, check=True
+        [compiler, "-std=c99", *flags.split(), *warnings, "randsmap.c", "host.c", "-o", "host", "-lm"],
+        cwd=tmp_path,
+        check=True,
     )
     check_host(tmp_path / "host", tmp_path, 1e-9)
 

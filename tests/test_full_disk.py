@@ -3,6 +3,8 @@
 A file system of a few megabytes where one may be mounted (the superuser of Linux), and a limit on the size of files.
 """
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -19,18 +21,6 @@ pytestmark = [
 ]
 
 MEGABYTE = 1 << 20
-
-
-@pytest.fixture(params=["disk", "limit"])
-def small(request, tmp_path):
-    """A folder for files of a megabyte at most, and what a process runs to be limited to them."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if request.param == "limit":
-        yield folder, f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({MEGABYTE}, {MEGABYTE}))"
-        return
-    with mounted(folder, MEGABYTE):
-        yield folder, ""
 
 
 class mounted:
@@ -100,30 +90,58 @@ WAYS = {
 }
 
 
+SMALL = {"limit": f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({MEGABYTE}, {MEGABYTE}))", "disk": ""}
+EACH = """
+import json
+spaces = {way: dict(globals()) for way in ways}
+for way, (prepare, _) in ways.items():
+    exec(prepare, spaces[way])
+exec(limit)
+for way, (_, write) in ways.items():
+    spaces[way]["path"] = targets[way]
+    try:
+        exec(write, spaces[way])
+    except OSError as error:
+        print(json.dumps([way, error.errno, str(error)]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module", params=SMALL)
+def written(request, tmp_path_factory):
+    """All the ways, one after the other in one process, where a file has a megabyte at most.
+
+    {way: its file}, and {way: number and message of the error}.
+    """
+    folder = tmp_path_factory.mktemp("small")
+    with mounted(folder, MEGABYTE) if request.param == "disk" else contextlib.nullcontext():
+        names, targets = {"studies' result": "figures.npz", "report": "report.html"}, {}
+        for i, way in enumerate(WAYS):
+            targets[way] = folder / str(i) / names.get(way, "given.npy")
+            targets[way].parent.mkdir()
+            targets[way].write_bytes(b"what was there")
+        given = {
+            "ways": WAYS,
+            "targets": {way: str(path) for way, path in targets.items()},
+            "limit": SMALL[request.param],
+        }
+        lines = [f"import sys; sys.path.append({os.path.dirname(__file__)!r})", GIVEN]
+        result = python("\n".join([*lines, *(f"{name} = {value!r}" for name, value in given.items()), EACH]))
+        assert result.returncode == 0, result  # no signal: what a map cannot hold would be SIGBUS
+        said = {way: (number, message) for way, number, message in map(json.loads, result.stdout.splitlines())}
+        yield targets, said
+
+
 @pytest.mark.parametrize("way", WAYS)
-def test_a_write_that_fails_leaves_what_was_there(way, small):
-    folder, limit = small
-    prepare, write = WAYS[way]
-    names = {"studies' result": "figures.npz", "report": "report.html"}
-    target = folder / names.get(way, "given.npy")
-    target.write_bytes(b"what was there")
-    code = "\n".join(
-        [
-            *(f"import sys; sys.path.append({os.path.dirname(__file__)!r})", GIVEN, prepare, limit),
-            *("path = sys.argv[1]", "try:", textwrap.indent(write, "    ")),
-            *("except OSError as error:", "    print(error.errno, str(error))"),
-        ]
-    )
-    result = python(code, target)
-    assert result.returncode == 0, result  # no signal: what a map cannot hold would be SIGBUS
-    number, _, message = result.stdout.partition(" ")
-    told = number in ("28", "27")  # no space left on device, file too large
-    assert told or way == "chunk" and "requested and" in message, result  # NumPy's own words have no number
+def test_a_write_that_fails_leaves_what_was_there(way, written):
+    targets, said = written
+    number, message = said[way]
+    told = number in (28, 27)  # no space left on device, file too large
+    assert told or way == "chunk" and "requested and" in message, message  # NumPy's own words have no number
     if way == "chunk":  # dask's and NumPy's to write; what the package decodes does not hide the error
         return
-    assert str(target) in message, message
-    assert target.read_bytes() == b"what was there"
-    assert [path.name for path in folder.iterdir()] == [target.name]
+    assert str(targets[way]) in message, message
+    assert targets[way].read_bytes() == b"what was there"
+    assert list(targets[way].parent.iterdir()) == [targets[way]]
 
 
 # -- The command line ------------------------------------------------------------------------------
@@ -137,19 +155,19 @@ def model(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 40 MB."""
+    """A file system of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    with mounted(folder, 40 * MEGABYTE):
+    with mounted(folder, 4 * MEGABYTE):
         yield folder
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(small_disk, model):
-    np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (45000, 1)))  # 86 MB of fields
+    np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (4500, 1)))  # 8.6 MB of fields
     for arguments in (
         ["decode", model / "m.npz", model / "many.npy", "--out", small_disk / "F.npy"],
-        ["dataset", "lwr", "--trajectories", 300, "--snapshots", 60, "--out", small_disk / "F.npy"],
-        ["dataset", "swiss-roll", "--samples", 2_000_000, "--out", small_disk / "F.npz"],
+        ["dataset", "lwr", "--trajectories", 30, "--snapshots", 60, "--out", small_disk / "F.npy"],
+        ["dataset", "swiss-roll", "--samples", 200_000, "--out", small_disk / "F.npz"],
     ):
         result = python(COMMAND, *arguments)
         assert result.returncode == 1, result
@@ -161,9 +179,9 @@ def test_a_memory_map_made_by_the_user_on_a_full_disk_raises(small_disk, model):
     code = """
         import sys, numpy as np, randsmap
         model, Y = randsmap.load(sys.argv[1]), np.load(sys.argv[2])
-        out = np.lib.format.open_memmap(sys.argv[3], "w+", np.float64, (45000 * 30, 8))
+        out = np.lib.format.open_memmap(sys.argv[3], "w+", np.float64, (4500 * 30, 8))
         try:
-            model.inverse_transform(np.tile(Y, (45000, 1)), out=out)
+            model.inverse_transform(np.tile(Y, (4500, 1)), out=out)
         except OSError as error:
             print(error)
     """
