@@ -28,6 +28,8 @@ from randsmap.cli import main
 from randsmap.cli._options import STUDIES
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
+from randsmap.model import sampled
+from randsmap.model._held_out import facts_in_words
 from randsmap.persistence._model_files import save
 
 
@@ -427,6 +429,7 @@ def test_files_without_rows(tmp_path, snapshots, capsys):
     assert np.load(tmp_path / "Y.npy").shape == (0, 1)
     assert run("decode", tmp_path / "m", tmp_path / "Y.npy", "--out", tmp_path / "G.npy") == 0
     assert np.load(tmp_path / "G.npy").shape == (0, 40)
+    capsys.readouterr()
     assert "no snapshots" in failing(("evaluate", tmp_path / "m", tmp_path / "none.npy"), capsys)
 
 
@@ -643,7 +646,7 @@ def test_fields_at_parameters_have_as_many_modes_as_predict_them_best(tmp_path, 
     model, fit = tmp_path / "m", ("fit", tmp_path / "F.npy", "--trials", 3, "--parameters", tmp_path / "p.npy", "--out")
     assert run(*fit, model) == 0
     said = capsys.readouterr().out
-    chosen, few = re.search(r"at parameters (\S+) from 99.999% of the variance in POD modes, (\S+) from", said).groups()
+    chosen, few = re.search(r"L2 error (\S+) from 99.999% of the variance in POD modes, (\S+) from", said).groups()
     assert float(chosen) < 0.9 * float(few)
     loaded = load(model)
     assert isinstance(loaded.model_.encoder_, POD)
@@ -809,6 +812,7 @@ def test_columns_are_hinted_at(tmp_path, snapshots, capsys):
         run("fit", tmp_path / "columns.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     assert run("fit", tmp_path / "columns.npy", "--transpose", "--out", tmp_path / "m", *MASS) == 0
     np.save(tmp_path / "Y.npy", np.zeros((3, 1)))
+    capsys.readouterr()
     message = failing(("encode", tmp_path / "m", tmp_path / "columns.npy", "--out", tmp_path / "Y.npy"), capsys)
     assert "40 cells (columns), as those of the model, got shape (40, 60). They do with --transpose" in message
 
@@ -974,6 +978,7 @@ def test_out_does_not_replace_what_is_read(tmp_path, snapshots, capsys):
         ("fit", tmp_path / "F.npz", "--out", tmp_path / "F.npz", "--components", 1, "--value", 5),
     ):
         (tmp_path / "page.html").write_text("a\n" * len(snapshots))
+        capsys.readouterr()
         assert "which is read: give another name" in failing(words, capsys)
     assert (model.read_bytes(), fields.read_bytes()) == before
 
@@ -1020,16 +1025,68 @@ def test_columns_are_hinted_at_where_both_ways_fit(tmp_path, snapshots, command,
 def test_fit_advises_a_coordinate_that_the_spectrum_does_not_show(tmp_path, snapshots, capsys):
     t, height = (grid.ravel() for grid in np.meshgrid(np.linspace(0.25, 0.75, 20), np.linspace(1, 2, 8)))
     x = np.linspace(0, 1, 40)
-    np.save(tmp_path / "P.npy", height[:, None] * np.exp(-(((x - t[:, None]) / 0.05) ** 2)))
+    P = height[:, None] * np.exp(-(((x - t[:, None]) / 0.05) ** 2))
+    np.save(tmp_path / "P.npy", np.random.default_rng(0).permutation(P))  # in order they would be trajectories
     options = ("--out", tmp_path / "m", "--trials", 4)
     assert run("fit", tmp_path / "P.npy", *options) == 0
     text = capsys.readouterr().out
-    (found,) = re.findall(r"held-out relative L2 error (.*)", text)
+    (found,) = re.findall(r"held-out relative L2 error (\S+)", text)
     (more,) = re.findall(r"with 2 coordinates it would be about (.*), although .* try --components 2", text)
     assert load(tmp_path / "m").encoder_.n_components == 1 and float(more) < 0.5 * float(found)
     assert run("fit", tmp_path / "P.npy", *options, "--components", 2) == 0
     text = capsys.readouterr().out
-    (of_two,) = re.findall(r"held-out relative L2 error (.*)", text)
+    (of_two,) = re.findall(r"held-out relative L2 error (\S+)", text)
     assert float(of_two) < 1.1 * float(more) and "it would be" not in text
     assert run("fit", tmp_path / "F.npy", *options) == 0  # of one parameter, one coordinate is enough
     assert "it would be" not in capsys.readouterr().out
+
+
+# -- The error that is printed ------------------------------------------------------------------------
+def test_the_held_out_error_is_that_of_the_model_and_stays_with_it(tmp_path, snapshots, capsys):
+    """`fit` prints it, `evaluate` prints it first and says which snapshots the model has seen."""
+    new = np.roll(snapshots, 3, axis=1)
+    for name, F in (("order", snapshots[np.argsort(snapshots @ np.arange(40))]), ("new", new)):
+        np.save(tmp_path / f"{name}.npy", F)
+    fit = ("fit", tmp_path / "order.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*fit) == 0
+    said, held_out = capsys.readouterr(), load(tmp_path / "m").held_out_
+    assert f"{held_out.mean:.4g} in the mean, {held_out.errors.max():.4g} at most (row" in said.out
+    assert held_out.n_snapshots == len(held_out.rows) == 60 and held_out.along_trajectories
+    assert "groups are needed" in said.out and "Groups are needed: groups=labels, --groups FILE" in said.err
+    for name, seen in (("order", True), ("new", False)):
+        assert run("evaluate", tmp_path / "m", tmp_path / f"{name}.npy") == 0
+        first, second, *_ = capsys.readouterr().out.splitlines()
+        assert first == f"When the model was fitted: {held_out.in_words}."
+        assert ("these are training errors" in second) == seen
+
+
+@pytest.mark.parametrize("model", [ManifoldModel(POD(3)), ManifoldModel(POD(2), KernelDecoder(length_scale=1.0))])
+def test_evaluate_and_report_know_the_training_data_of_any_model(tmp_path, snapshots, model, capsys):
+    model.fit(snapshots[:40]).save(tmp_path / "m")
+    assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
+    text = capsys.readouterr().out
+    assert (
+        text.startswith("When the model was fitted: no held-out error is stored")
+        and "fitted to 66.7% of these snapshots" in text
+    )
+    facts = facts_in_words(load(tmp_path / "m"), snapshots[40:])
+    assert len(list(facts)) == 1
+
+
+def test_the_error_of_fields_at_parameters_stays_with_the_model(tmp_path, snapshots, capsys):
+    np.save(tmp_path / "t.npy", snapshots @ np.arange(40))
+    fit = ("fit", tmp_path / "F.npy", "--parameters", tmp_path / "t.npy", "--out", tmp_path / "m")
+    assert run(*fit, "--components", 1, "--value", 5) == 0
+    held_out = load(tmp_path / "m").held_out_
+    assert held_out.at_parameters and held_out.in_words in capsys.readouterr().out
+    for more in ((), ("--parameters", tmp_path / "t.npy")):
+        assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", *more) == 0
+        assert capsys.readouterr().out.startswith(f"When the model was fitted: {held_out.in_words}")
+
+
+def test_of_a_file_that_is_read_in_part_the_rows_are_those_of_the_file(tmp_path, snapshots, capsys):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*fit, "--encoder-samples", 20) == 0
+    held_out = load(tmp_path / "m").held_out_
+    assert held_out.n_snapshots == 60 and np.array_equal(held_out.rows, sampled(snapshots, 20)[0])
+    assert "; 20 of 60 snapshots" in capsys.readouterr().out

@@ -1,15 +1,20 @@
 """What the command line computes, called from Python."""
 
 import functools
+import re
+import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import randsmap
 from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.invariants import Invariants, common_values
 from randsmap.model import reconstruction_errors, sampled
+from randsmap.model._errors import held_out_errors
+from randsmap.model._held_out import cautions_in_words, folds_in_words, trajectories_in_words
 from randsmap.tuning import advised_components, choose_parametric, search_summary
 
 
@@ -96,7 +101,107 @@ def test_a_search_in_words(bumps):
     result = randsmap.autotune(bumps[0], n_components=2, n_trials=3, families="thin-plate")
     encoder, *decoders, error = search_summary(result)
     assert encoder.startswith("encoder: ") and all("thin-plate (" in line for line in decoders if line.startswith("  "))
-    assert error == f"held-out relative L2 error {result.held_out_error_:.4g}"
+    assert error == result.best_model_.held_out_.in_words
     assert advised_components(result) is None  # of a number that was asked for
     result.error_with_one_more_component_ = 0.5 * result.held_out_error_
     assert advised_components(result) == 3
+
+
+@pytest.mark.parametrize("at_parameters", [False, True])
+def test_held_out_errors_are_those_of_fits_without_these_snapshots(bumps, at_parameters):
+    F, grid = bumps
+    groups = np.arange(36) // 12  # as many folds, each of one group
+    model = ManifoldModel(POD(2), KernelDecoder(length_scale=1.0))
+    if at_parameters:
+        model = ParametricModel(model, randsmap.AutoDecoder(n_trials=2, invariants=None))
+    given = {"parameters": grid} if at_parameters else {}
+    found = held_out_errors(model, F, groups=groups, **given)
+    assert (found.n_groups, found.n_turns, found.n_snapshots, found.at_parameters) == (3, 3, 36, at_parameters)
+    assert np.array_equal(found.rows, np.arange(36)) and not found.along_trajectories
+    for g in range(3):
+        held, rest = groups == g, groups != g
+        fitted = (
+            clone(model).fit(grid[rest], F[rest], groups=groups[rest]) if at_parameters else clone(model).fit(F[rest])
+        )
+        decoded = fitted.predict(grid[held]) if at_parameters else fitted.reconstruct(F[held])
+        expected = metrics.scaled_l2(F[held], decoded, reference=np.median(np.linalg.norm(F, axis=1)))
+        np.testing.assert_allclose(found.errors[held], expected, rtol=1e-9)
+    assert f"{found.errors.max():.4g} at most (row {found.errors.argmax()}); 36 of 36" in found.in_words
+
+
+def test_of_many_snapshots_some_are_left_out_and_fits_may_fail():
+    found = held_out_errors(ManifoldModel(POD(1)), np.random.default_rng(0).uniform(1, 2, (3000, 3)))
+    assert found.n_turns == 1 and len(found.rows) == 600 and found.n_snapshots == 3000
+    failed = held_out_errors(ManifoldModel(POD(1)), np.ones((1, 3)) * [[1], [2]])
+    assert failed.n_turns == 0 and np.isnan(failed.mean) and failed.in_words.startswith("no held-out error")
+
+
+def test_a_refit_forgets_the_errors_of_the_fit_before(bumps):
+    F, grid = bumps
+    result = choose_parametric([ManifoldModel(POD(3))], grid, F)
+    assert result.best_model_.held_out_.mean == result.held_out_errors_[0]
+    assert result.best_model_.fit(grid, F).held_out_ is None
+
+
+def runs(count, length, cells=40):
+    """Fields along trajectories (count, length, cells) of pulses that differ in width, height and place."""
+    rng, x = np.random.default_rng(3), np.linspace(0, 1, cells)
+    place, width, height = rng.uniform((0.2, 0.05, 1), (0.4, 0.15, 2), (count, 3)).T[:, :, None, None]
+    t = np.linspace(0, 0.4, length)[:, None]
+    return height * np.exp(-(((x - place - t) / width) ** 2))
+
+
+@pytest.mark.parametrize("count, length", [(1, 40), (4, 30), (60, 50)])
+def test_trajectories_are_recognised_in_any_order_but_a_random_one(count, length):
+    F = runs(count, length)
+    one_by_one, alternating = F.reshape(-1, 40), F.swapaxes(0, 1).reshape(-1, 40)
+    shuffled = np.random.default_rng(0).permutation(one_by_one)
+    for ordered in (one_by_one, alternating) if len(F) <= 4 else (one_by_one,):
+        assert "Groups are needed" in trajectories_in_words(ordered)
+        assert trajectories_in_words(3 + ordered.reshape(-1, 5, 8)) is not None
+    assert trajectories_in_words(shuffled) is None
+    model = ManifoldModel(POD(2)).fit(one_by_one)
+    assert not [text for text in cautions_in_words(model, one_by_one, np.arange(count * length)) if "Groups" in text]
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 10, 30, 200])
+def test_fields_in_random_order_are_no_trajectories(n):
+    places = np.random.default_rng(n).uniform(0.3, 0.7, (50, n, 1))
+    for place in places:
+        assert trajectories_in_words(np.exp(-(((np.linspace(0, 1, 30) - place) / 0.1) ** 2))) is None
+
+
+def test_folded_embeddings_are_named_with_their_rows():
+    angle = np.random.default_rng(0).uniform(0, 2 * np.pi, 90)
+    x = np.linspace(-1, 1, 25)
+    ring = np.exp(-((x - 0.6 * np.cos(angle)[:, None]) ** 2) * 9) * (2 + np.sin(angle))[:, None]
+    folded = ManifoldModel(randsmap.DiffusionMaps(1), KernelDecoder()).fit(ring)
+    words = folds_in_words(folded, ring)
+    pairs = np.array(re.findall(r"(\d+) and (\d+)", words), dtype=int)
+    Y = folded.transform(ring)
+    assert 1 <= len(pairs) <= 3
+    for i, j in pairs:
+        assert abs(Y[i] - Y[j]).max() < 0.01 * Y.std()
+        assert np.linalg.norm(ring[i] - ring[j]) > 0.25 * np.linalg.norm(ring - ring.mean(axis=0), axis=1).mean()
+    assert folds_in_words(ManifoldModel(POD(2)).fit(ring), ring) is None
+    bumps = np.exp(-(((x - angle[:, None] / 4) / 0.3) ** 2))  # one coordinate, unfolded: no two fields are equal
+    unfolded = ManifoldModel(randsmap.DiffusionMaps(1, epsilon_scale=0.12), KernelDecoder()).fit(bumps)
+    assert (
+        np.diff(unfolded.transform(bumps)[np.argsort(angle), 0] * np.sign(unfolded.transform(bumps)[angle.argmax()]))
+        > 0
+    ).all()
+    assert folds_in_words(unfolded, bumps) is None
+
+
+def test_autotune_warns_of_trajectories_without_groups_and_gives_no_advice():
+    F = runs(4, 12).reshape(-1, 40)
+    options = {"n_components": "auto", "n_trials": 1, "families": "k-nn", "random_state": 0}
+    with pytest.warns(UserWarning, match="snapshots follow each other.*Groups are needed"):
+        found = randsmap.autotune(F, **options)
+    assert found.best_model_.held_out_.along_trajectories and np.isnan(found.error_with_one_more_component_)
+    assert found.held_out_error_ == found.best_model_.held_out_.mean and advised_components(found) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        grouped = randsmap.autotune(F, model=ManifoldModel(POD(2)), groups=np.arange(48) // 12, n_trials=2)
+    assert grouped.best_model_.held_out_.n_groups == 4 and "groups are needed" not in search_summary(grouped)[-1]

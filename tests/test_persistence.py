@@ -29,6 +29,7 @@ import randsmap
 from randsmap._interface.fields import FieldShape, XarrayMetadata
 from randsmap._interface.state import NOT_SAVED, is_computed
 from randsmap._io.files import write_atomically
+from randsmap.model._errors import held_out_errors
 from randsmap.persistence import _archive
 from randsmap.persistence._model_files import INNER, save, storable_class
 
@@ -91,6 +92,10 @@ def models():
     yield "multi-Gaussian", randsmap.KernelDecoder("multi-gaussian", regularization=0).fit(Y, F)
     yield "POD", randsmap.POD(0.9, invariants=C).fit(fields(rng, constant=True))
     yield "POD model", randsmap.ManifoldModel(randsmap.POD(2), ddm(invariants="mass")).fit(F)
+    judged = randsmap.ManifoldModel(randsmap.POD(2))
+    held_out = held_out_errors(judged, F)
+    judged.fit(F).held_out_ = held_out
+    yield "held-out errors", judged
     yield "model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder(sigmoid)).fit(F)
     knn = randsmap.KNNDecoder
     yield "k-NN", knn(3).fit(Y, F)

@@ -9,11 +9,13 @@ import shlex
 import shutil
 import sys
 import textwrap
+import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from sklearn.model_selection import train_test_split
+from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 
 import randsmap
 from randsmap._interface.arrays import refuse_other_dimensions
@@ -25,6 +27,8 @@ from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import tell
 from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
 from randsmap.invariants import Invariants, common_values, fit_invariants, norm_weights
+from randsmap.model._errors import held_out_errors
+from randsmap.model._held_out import WARNINGS, cautions_in_words, facts_in_words
 from randsmap.snapshots import (
     HAVE_NAMES,
     check_target,
@@ -202,26 +206,37 @@ def fit(arguments):
     if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
         tell(f"searching among {count} of the {n} snapshots (--encoder-samples for another number)")
-    sample, fields, places, labels = snapshots, snapshots, parameters, groups
+    sample, places, labels = snapshots, parameters, groups
     if count is not None and count < n:
         # without a search those that the model takes for its encoder
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
-        if search:
-            fields = sample
-            places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
+        places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     with show_progress():
-        model = _searched(arguments, sample, labels, kept) if search else _one_model(arguments, sample, kept)
+        model = (_searched if search else _one_model)(arguments, sample, labels, kept)
         if parameters is not None:
-            model = _parametric(arguments, model, fields, places, labels, search, kept)
+            data = (sample, places, labels) if search else (snapshots, parameters, groups)
+            model = _parametric(arguments, model, *data, search, kept)
         elif not search:
-            model.fit(snapshots)
+            held_out = held_out_errors(model, sample, groups=labels)
+            model.fit(snapshots).held_out_ = held_out
+        if model.held_out_.n_snapshots < n:
+            model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
         model.save(arguments.out)
         if parameters is None:
             error = -model.score(snapshots)
         else:
             errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
             error = errors["relative_l2"].mean()
-    _tell_fit(getattr(model, "model_", model), snapshots, error, search)
+    fitted = getattr(model, "model_", model)
+    tell(model.held_out_.in_words)
+    d, cells = len(fitted.get_feature_names_out()), _by(snapshots.shape[1:])
+    features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
+    tell(
+        f"{n} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean relative L2 "
+        f"error on the snapshots {error:.4g}"
+    )
+    for text in cautions_in_words(fitted, snapshots, groups):
+        tell(f"randsmap: warning: {text}", sys.stderr)
     tell(f"written: {arguments.out}")
 
 
@@ -241,8 +256,7 @@ def _check_options(arguments, search):
         randsmap.decoders.check_families(arguments.decoder)
     except ValueError as error:
         raise ValueError(str(error).replace("families", "--decoder", 1).replace("None", "auto")) from None
-    searching = ("decoder", "trials", "groups") if arguments.parameters is None else ("decoder", "trials")
-    given = [name for name in searching if getattr(arguments, name) is not None]
+    given = [name for name in ("decoder", "trials") if getattr(arguments, name) is not None]
     if given and not search:
         one = next(name for name in ONE_DECODER if getattr(arguments, name) is not None)
         raise ValueError(
@@ -309,18 +323,20 @@ def _invariants(arguments, checked, dtype, weights):
 
 def _searched(arguments, snapshots, groups, kept):
     """The model that held-out errors choose; prints what it is."""
-    result = randsmap.autotune(
-        snapshots,
-        n_components="auto",
-        max_components=arguments.components,
-        alpha=arguments.alpha,
-        groups=groups,
-        n_trials=40 if arguments.trials is None else arguments.trials,
-        families=arguments.decoder,
-        **kept,
-        random_state=arguments.seed,
-    )
-    encoder, *others = randsmap.tuning.search_summary(result)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
+        result = randsmap.autotune(
+            snapshots,
+            n_components="auto",
+            max_components=arguments.components,
+            alpha=arguments.alpha,
+            groups=groups,
+            n_trials=40 if arguments.trials is None else arguments.trials,
+            families=arguments.decoder,
+            **kept,
+            random_state=arguments.seed,
+        )
+    encoder, *others, _ = randsmap.tuning.search_summary(result)
     limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
     d, most = result.best_model_.encoder_.n_components, max(result.results_.n_components)
     for line in (f"{encoder}; latent coordinates: {d}, at most {most} {limit}", *others):
@@ -338,7 +354,7 @@ def _searched(arguments, snapshots, groups, kept):
     return result.best_model_
 
 
-def _one_model(arguments, sample, kept):
+def _one_model(arguments, sample, groups, kept):
     """Diffusion maps and one decoder with random features, not fitted; prints the value that was tuned."""
     class_name, parameter = FEATURES[arguments.features or "sigmoid"]
     value, n_features, regularization = (
@@ -353,38 +369,38 @@ def _one_model(arguments, sample, kept):
         d = estimate(sample, cell_weights=kept["cell_weights"]) if len(sample) > 2 else 1
     model = randsmap.ManifoldModel(randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha), decoder)
     if arguments.value is None:
-        model.set_params(**_tuned(arguments, model, parameter, sample))
+        model.set_params(**_tuned(arguments, model, parameter, sample, groups))
     return model.set_params(encoder_samples=arguments.encoder_samples)
 
 
-def _tuned(arguments, model, parameter, snapshots):
-    """The best value of a parameter of the features on a fifth of the snapshots; prints it."""
+def _tuned(arguments, model, parameter, snapshots, groups):
+    """The best value of a parameter of the features on a fifth of the snapshots, or of the groups; prints it."""
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
     fields, _ = flattened(snapshots, "the snapshots")
-    training, validation = train_test_split(fields, test_size=0.2, random_state=arguments.seed)
+    split = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=0.2, random_state=arguments.seed)
+    training, validation = (fields[part] for part in next(split.split(fields, groups=groups)))
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
     result = randsmap.tune(model, grid, None, training, None, validation, progress=True)
     (value,) = result.best_params_.values()
     edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    tell(f"tuned {parameter} = {value:.4g}{edge}; validation relative L2 error {result.best_error_:.4g}")
+    tell(f"tuned {parameter} = {value:.4g}{edge}")
     return result.best_params_
 
 
 def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
-    """The fitted model of fields at parameters; prints its held-out error."""
+    """The fitted model of fields at parameters; prints what was chosen for its held-out error."""
     models, share = [model], 0.99999  # of the variance, in the modes that are compared with few coordinates
     if search and arguments.components is None and arguments.decoder is None:
         models.append(randsmap.ManifoldModel(randsmap.POD(share, **kept)))
     choose = randsmap.tuning.choose_parametric
     result = choose(models, parameters, snapshots, groups=groups, random_state=arguments.seed)
-    errors, why = result.held_out_errors_, ""
     if result.best_index_ > 0:
-        why = (
-            f" from {share:.3%} of the variance in POD modes, {errors[0]:.4g} from the coordinates above: the "
-            "modes are taken, --components keeps few coordinates"
+        of_few, of_modes = result.held_out_errors_
+        tell(
+            f"fields at parameters: held-out relative L2 error {of_modes:.4g} from {share:.3%} of the variance in POD "
+            f"modes, {of_few:.4g} from the coordinates above: the modes are taken, --components keeps few coordinates"
         )
-    tell(f"held-out relative L2 error of fields at parameters {errors[result.best_index_]:.4g}{why}")
     repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
     if groups is None and repeated:
         tell(
@@ -392,15 +408,6 @@ def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
             "far worse. --groups FILE with a label for each value of one of them leaves whole values out"
         )
     return result.best_model_
-
-
-def _tell_fit(fitted, snapshots, error, search):
-    d, cells = len(fitted.get_feature_names_out()), _by(snapshots.shape[1:])
-    features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
-    tell(
-        f"{len(snapshots)} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean "
-        f"relative L2 error on the snapshots {error:.4g}"
-    )
 
 
 def _by(shape):
@@ -442,6 +449,8 @@ def evaluate(arguments):
     parameters = _parameters_of(arguments, len(snapshots), model.n_features_in_)
     with show_progress():
         errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
+    for text in facts_in_words(model, snapshots):
+        tell(text)
     if arguments.out is not None:
         table = zip(*(values.tolist() for values in errors.values()), strict=True)
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in table)]) + "\n"
@@ -495,7 +504,10 @@ def _model_of(arguments, at_parameters=False):
                 f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
                 "ParametricModel"
             )
-        return model if at_parameters else model.model_
+        if at_parameters:
+            return model
+        model.model_.held_out_ = model.held_out_  # says that it is of fields at parameters
+        return model.model_
     if not isinstance(model, randsmap.ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model

@@ -180,7 +180,7 @@ _COMMANDS = {
     ),
     "evaluate": (
         "reconstruction errors of a model on snapshots",
-        "Encode and decode the snapshots and print the errors over the samples.",
+        "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
         {
             **_MODEL,
             **_FIELDS,

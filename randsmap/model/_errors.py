@@ -1,19 +1,26 @@
-"""Errors of a model's fields on snapshots."""
+"""Errors of a model's fields on snapshots, and on snapshots that it is fitted without."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.model_selection import GroupKFold, KFold
 
 from randsmap import metrics
 from randsmap._interface.fields import flattened
+from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
+from randsmap.decoders._held_out import check_groups
 from randsmap.invariants import norm_weights
+from randsmap.model._held_out import HeldOutErrors, trajectories_in_words
+from randsmap.model._manifold import fitted_parts
 
 _Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
@@ -66,6 +73,60 @@ def reconstruction_errors(
         fields = np.asarray(found).reshape(len(block), -1)
         parts.append([errors(block, fields) for errors in errors_of.values()])
     return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+
+
+def held_out_errors(
+    model: Any,
+    snapshots: Any,
+    *,
+    parameters: NDArray[np.float64] | None = None,
+    groups: ArrayLike | None = None,
+    random_state: int | None = 0,
+    cell_weights: NDArray[np.float64] | None = None,
+) -> HeldOutErrors:
+    """Errors of the model's fields at snapshots that it is fitted without, in up to five parts; fits may fail.
+
+    Of n > 1000 snapshots 5000 / n parts are left out, at least one: each costs a fit. `cell_weights` are by default the
+    model's.
+    """
+    rows, layout = flattened(snapshots, "snapshots")
+    n = len(rows)
+    labels = check_groups(groups, n)
+    most = 5  # scikit-learn's number
+    folds: Any = KFold(min(most, n), shuffle=True, random_state=random_state)
+    if labels is not None:
+        folds = GroupKFold(min(most, labels.max() + 1))
+    splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(1, 5000 // n)]
+    weights = norm_weights(layout.shape, model) if cell_weights is None else cell_weights
+    usual = median_norm(metrics.field_norms(rows, cell_weights=weights))
+    errors, turns = np.full(n, np.nan), 0
+    for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
+            # a search needs two groups at least
+            known = None if labels is None or len(np.unique(labels[train])) < 2 else labels[train]
+            try:
+                fitted, fields = clone(model), layout.restored(rows[train])
+                if parameters is None:
+                    fitted_parts(fitted, fields, known)
+                    found = fitted.reconstruct(layout.restored(rows[test]))
+                else:
+                    found = fitted.fit(parameters[train], fields, groups=known).predict(parameters[test])
+            except (ValueError, ArithmeticError, np.linalg.LinAlgError):
+                continue
+        decoded = np.asarray(found).reshape(len(test), -1)
+        errors[test] = metrics.scaled_l2(rows[test], decoded, reference=usual, cell_weights=weights)
+        turns += 1
+    judged = np.flatnonzero(~np.isnan(errors))
+    return HeldOutErrors(
+        rows=judged,
+        errors=errors[judged],
+        n_snapshots=n,
+        n_turns=turns,
+        n_groups=0 if labels is None else int(labels.max()) + 1,
+        at_parameters=parameters is not None,
+        along_trajectories=labels is None and trajectories_in_words(snapshots) is not None,
+    )
 
 
 def _measures(decoder: Any, F: Any, weights: NDArray[np.float64] | None) -> dict[str, _Errors]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin, clone
+from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import as_array, check_cells, refuse_dask, validate_data
 from randsmap._interface.fields import (
@@ -29,7 +30,7 @@ from randsmap._interface.parameters import (
     estimator,
     parameter,
 )
-from randsmap._interface.state import Count, Part, check_fitted
+from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
@@ -38,6 +39,7 @@ from randsmap.decoders._capabilities import available_from
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, model_texts
+from randsmap.model._held_out import HeldOutErrors
 
 
 def _decoding_part(model: ManifoldModel, method: str, *, fitted: bool = False) -> tuple[Any, str]:
@@ -80,6 +82,11 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         Number M of cells of a field.
     field_shape_ : tuple of int
         Shape of a field: (M,) for rows.
+    held_out_ : HeldOutErrors or None
+        Held-out errors of `autotune`, or of `randsmap fit`: `rows`, `errors`, `mean`, `in_words`, and how they were
+        found (`n_snapshots`, `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
+    training_latents_ : ndarray (n, d) or None
+        Latents of the training fields without a decoder, which would know them.
 
     Notes
     -----
@@ -120,6 +127,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         "n_features_in_": Count("M"),
         "encoder_": Part("transform", n_in="M", n_out="d"),
         "decoder_": Part("predict", n_in="d", n_out="M", optional=True),
+        "training_latents_": Array("n", "d", optional=True),
+        "held_out_": Part(HeldOutErrors, optional=True),
         **FIELD_STATE,
     }
 
@@ -169,12 +178,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         ValueError, TypeError
             As `fit`.
         """
-        encoder, latents = fitted_encoder(self, X)
-        decoder = decoder_for(self, encoder)
-        if decoder is not None:
-            decoder.fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
-        assembled(self, X, encoder, decoder)
-        return latents
+        return fitted_parts(self, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
@@ -447,6 +451,19 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")
 
 
+def fitted_parts(model: ManifoldModel, X: Any, groups: ArrayLike | None = None) -> Any:
+    """The latents of the fields X, to which the model is fitted; groups are for the search of an `AutoDecoder`."""
+    encoder, latents = fitted_encoder(model, X)
+    decoder = decoder_for(model, encoder)
+    if decoder is not None:
+        options = {"groups": groups} if groups is not None and has_fit_parameter(decoder, "groups") else {}
+        decoder.fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")), **options)
+    assembled(model, X, encoder, decoder)
+    if decoder is None:
+        model.training_latents_ = np.array(latents, dtype=np.float64, order="C")
+    return latents
+
+
 def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     """A copy of the model's encoder that is fitted to the fields X, or to some of them, and the latents of all."""
     refuse_dask(X, "X")
@@ -504,6 +521,7 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
     rows = field_rows(model, X, reset=True)
     Rows.validated(model, rows, reset=True)  # of large ones the parts check the values
     model.encoder_, model.decoder_ = encoder, decoder
+    model.held_out_ = model.training_latents_ = None
     return model
 
 

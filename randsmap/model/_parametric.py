@@ -17,6 +17,7 @@ from randsmap.decoders import AutoDecoder
 from randsmap.invariants import norm_weights
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts
+from randsmap.model._held_out import HeldOutErrors
 
 
 @model_texts
@@ -38,6 +39,8 @@ class ParametricModel(Model):
         The fitted copies.
     n_features_in_ : int
         p, number of parameters.
+    held_out_ : HeldOutErrors or None
+        Held-out errors of `tuning.choose_parametric`, as of `ManifoldModel`. None after `fit`.
 
     Notes
     -----
@@ -71,6 +74,7 @@ class ParametricModel(Model):
         "n_features_in_": Count("p"),
         "model_": Part("transform", n_in="M", n_out="d"),
         "regressor_": Part("predict", n_in="p", n_out="d"),
+        "held_out_": Part(HeldOutErrors, optional=True),
     }
 
     leverage_from = "regressor"
@@ -134,6 +138,7 @@ class ParametricModel(Model):
             _warn_of_undetermined(X, latents)
             held_out = {} if groups is None else {"groups": groups}
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
+            self.held_out_ = None
         return self
 
     @property

@@ -45,6 +45,7 @@ INNER = {
     "AffineInvariants": "invariants",
     "FieldShape": "_interface.fields",
     "HarmonicFit": "decoders._fits",
+    "HeldOutErrors": "model._held_out",
     "KernelFit": "decoders._fits",
     "NystroemExtension": "encoders._nystroem",
     "ModeCoordinates": "encoders._pod",

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.callers import extrapolation_ignored
-from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import error_scales, in_norm, standard_deviations
+from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.invariants import norm_weights
-from randsmap.maps.extrapolation import leverage_cost, training_points
+from randsmap.maps.extrapolation import leverage_cost
 from randsmap.plotting import spread_rows
 
 MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
@@ -35,7 +34,6 @@ class Evaluation:
     examined: NDArray[np.intp]  # rows of `leverage`: at most about 5000, with those of the largest errors
     leverage: _Values | None  # None if the model has none or it would take minutes
     limit: float  # the model's `leverage_limit_`
-    known: float  # share of the examined rows that the model was fitted to; NaN if that is not known
 
     @property
     def conserved(self) -> str:
@@ -91,7 +89,6 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
         examined=examined,
         leverage=leverage,
         limit=limit,
-        known=_known(model, Y[examined]),
     )
 
 
@@ -134,13 +131,3 @@ def _leverage(model, Y):
     if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
         return np.asarray(model.leverage(Y)), float(model.leverage_limit_)
     return None, np.nan
-
-
-def _known(model, Y):
-    """Share of the latents Y that are training points of the decoder."""
-    points = training_points(decoding_part(model))
-    if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
-        return np.nan
-    unit = standard_deviations(points)
-    distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
-    return float(np.mean(distances[:, 0] <= 1e-9))  # what encoding again loses to round-off, and no more

@@ -17,6 +17,7 @@ import randsmap
 from randsmap import plotting
 from randsmap._interface.arrays import as_labels
 from randsmap._interface.fields import flattened
+from randsmap.model._held_out import facts_in_words, folds_in_words
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
 from randsmap.reports._page import drawn, page_template, percent, percents, write_page
@@ -128,7 +129,7 @@ def write_model_report(
         title=title,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
-        sentences=_sentences(model, found, worst[0]),
+        sentences=[*facts_in_words(model, rows, labels), *_sentences(model, found, worst[0])],
         has_leverage=found.leverage is not None,
         summary=_summary(found),
         worst=_worst_table(found, labels),
@@ -178,10 +179,6 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     yield (
         f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
     )
-    if found.known >= 0.995:
-        yield "The model was fitted to these snapshots: errors of others may be larger, and would say more."
-    elif found.known > 0:
-        yield f"The model was fitted to {percent(found.known)} of these snapshots: errors of the others may be larger."
     what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
     if not found.n_invariants:
@@ -195,6 +192,9 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
         + (f", which the model keeps {bounds}." if bounds else ".")
     )
+    folded = folds_in_words(model, found.snapshots)
+    if folded is not None:
+        yield f"{folded[0].upper()}{folded[1:]}."
     if found.leverage is not None:
         beyond = int(np.count_nonzero(found.leverage > found.limit))
         who = _counted(beyond, "snapshot") if beyond else "No snapshot"

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array
-from randsmap._interface.callers import extrapolation_ignored
+from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
 from randsmap._io.progress import steps
@@ -28,6 +28,8 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
+from randsmap.model._errors import held_out_errors
+from randsmap.model._held_out import cautions_in_words, trajectories_in_words
 from randsmap.model._manifold import assembled, in_one_norm
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `neighbors` refines
@@ -98,12 +100,14 @@ def autotune(
     Returns
     -------
     Bunch
-        best_model_ : ManifoldModel, fitted to all snapshots; results_ : Results, a table of the encoders, one array per
-        column: `encoder`, `n_components`, `epsilon_scale`, `select`, `error` (mean held-out error, NaN if the encoder
-        failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's
-        trials; held_out_error_ : float, of the selected encoder, or of the decoder if there is no search for encoders;
-        error_with_one_more_component_ : float, an estimate: it is computed if held_out_error_ exceeds 1 %, all
-        coordinates that the spectrum shows are used, and there are 3 samples per coordinate and the one more, else NaN;
+        best_model_ : ManifoldModel, fitted to all snapshots, whose `held_out_` has its held-out errors; results_ :
+        Results, a table of the encoders, one array per column: `encoder`, `n_components`, `epsilon_scale`, `select`,
+        `error` (mean held-out error, NaN if the encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`;
+        decoder_results_ : Results, of the decoder's trials; held_out_error_ : float, the mean of `held_out_`: of the
+        selected encoder, fitted with a search for its decoder to the other samples, NaN if these fits fail;
+        error_with_one_more_component_ : float, an estimate: it is computed if the search's error exceeds 1 %, all
+        coordinates that the spectrum shows are used, there are 3 samples per coordinate and the one more, and no
+        trajectories without groups, else NaN;
         on_edge_ : list of str, the parameters on an edge of the search.
 
     Raises
@@ -111,6 +115,12 @@ def autotune(
     ValueError, TypeError
         If the snapshots are not a finite array (n, M), a parameter is out of range, or every encoder fails (the error
         of the first is raised).
+
+    Warns
+    -----
+    UserWarning
+        If the nearest fields are neighbours in the file, as in trajectories, and there are no groups; if nearly equal
+        latents belong to different fields.
 
     Notes
     -----
@@ -134,14 +144,7 @@ def autotune(
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
     families = check_families(families)
-    if not isinstance(n_components, str):
-        check_count(n_components, "n_components")
-        if max_components is not None:
-            raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
-    else:
-        check_choice(n_components, "n_components", ("auto",))
-        if max_components is not None:
-            check_count(max_components, "max_components")
+    _check_components(n_components, max_components)
     check_count(n_trials, "n_trials")
     check_number(validation, "validation", low=0, high=1, strict_low=True)
     labels = check_groups(groups, len(F))
@@ -160,7 +163,8 @@ def autotune(
             by_spectrum = n_components == "auto" and max_components is None
             d = encoder.n_components
             enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
-            if by_spectrum and enough and error > good and d == table.n_components.max():
+            asked = by_spectrum and enough and error > good and d == table.n_components.max()
+            if asked and (labels is not None or trajectories_in_words(F) is None):  # errors between neighbours mislead
                 more = judge.one_more(best, alpha)
         else:
             encoder = model.encoder
@@ -174,14 +178,31 @@ def autotune(
     latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
     decoder.fit(latents, reshape_for(decoder, rows, layout), groups=groups)
     best_model = ManifoldModel(clone(fitted), clone(decoder.best_decoder_), consistency=number)
+    assembled(best_model, snapshots, fitted, decoder.best_decoder_)
+    # the decoder is searched for anew without the samples held out
+    held_out = held_out_errors(ManifoldModel(fitted, decoder, consistency=number), snapshots, groups=groups)
+    best_model.held_out_ = held_out
+    for text in cautions_in_words(best_model, snapshots, groups):
+        warn_caller(text)
     return Bunch(
-        best_model_=assembled(best_model, snapshots, fitted, decoder.best_decoder_),
+        best_model_=best_model,
         results_=table,
         decoder_results_=decoder.results_,
-        held_out_error_=decoder.held_out_error_ if error is None else error,
-        error_with_one_more_component_=more,
+        held_out_error_=held_out.mean,
+        error_with_one_more_component_=more * held_out.mean,
         on_edge_=decoder.on_edge_ + _edges(encoder, model),
     )
+
+
+def _check_components(n_components: Any, max_components: Any) -> None:
+    if not isinstance(n_components, str):
+        check_count(n_components, "n_components")
+        if max_components is not None:
+            raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
+    else:
+        check_choice(n_components, "n_components", ("auto",))
+        if max_components is not None:
+            check_count(max_components, "max_components")
 
 
 def chosen_encoder(
@@ -301,9 +322,9 @@ class _EncoderJudge:
         return trials
 
     def one_more(self, best: _EncoderTrial, alpha: float) -> float:
-        """About the least held-out error of encoders with one coordinate more; NaN if none can be fitted.
+        """About the least held-out error of encoders with one coordinate more, relative to the best encoder's.
 
-        Judged on the first two turns, relative to the best encoder.
+        Judged on the first two turns; NaN if none can be fitted.
         """
         d, width = best.encoder.n_components + 1, getattr(best.encoder, "epsilon_scale", 1.0)
         turns, errors = self._folds[:2], []
@@ -316,7 +337,7 @@ class _EncoderJudge:
                 errors.append(np.concatenate(missed).mean())
         # the ratio on the same samples: the mean over two turns alone would carry their difficulty
         known = best.errors[np.concatenate(turns)].mean()
-        return float(min(errors) / known * best.error) if errors else np.nan
+        return float(min(errors) / known) if errors else np.nan
 
     def consistency(self, encoder: Any) -> int:
         """Number of steps of the best score, the smallest if more hardly help."""

@@ -10,9 +10,8 @@ from sklearn.utils import Bunch
 
 def advised_components(result: Bunch) -> int | None:
     """One more latent coordinate than `autotune` found, if that lowers the held-out error much; else None."""
-    if (
-        not result.error_with_one_more_component_ < 0.7 * result.held_out_error_
-    ):  # documented; the estimate is of two folds only
+    much = 0.7  # documented; the estimate is of two folds only
+    if not result.error_with_one_more_component_ < much * result.held_out_error_:
         return None
     return int(result.best_model_.encoder_.n_components) + 1
 
@@ -50,7 +49,7 @@ def search_summary(result: Bunch) -> list[str]:
         f"encoder: {_encoder_in_words(encoder)}",
         f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}",
         *(f"  {text}" for text in decoders if len(decoders) > 1),
-        f"held-out relative L2 error {result.held_out_error_:.4g}",
+        result.best_model_.held_out_.in_words,
     ]
 
 
