@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linprog
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 
@@ -330,7 +331,13 @@ def test_out():
         (dict(lower=np.inf), "inf for cell 0"),
         (dict(lower=[0.0, 0.0]), "length 3, got 2"),
         (dict(lower="a"), "must be a number"),
-        (dict(weights=[1.0, -1.0, 1.0]), "must not be negative, got -1.0 for cell 1"),
+        (dict(weights=np.eye(3)[:, :2], total=1.0), r"total must have shape \(2,\) or \(1, 2\), got \(\)"),
+        (dict(weights=np.eye(3), total=[1.0, 2.0, -3.0]), "value -3.0 of invariant 2 in row 0 is out of reach by 3"),
+        (
+            dict(weights=[[1, 1], [1, 0], [1, 1]], total=[1.0, 2.0]),
+            r"the values .* in row 0 of the invariants .*together",
+        ),
+        (dict(weights=np.ones((3, 9)) + np.eye(3, 9), total=np.ones(9)), "column"),
         (dict(cell_weights=[1.0, 0.0, 1.0]), "must be positive, got 0.0 for cell 1"),
         (dict(weights=[1.0, 1.0]), "length 3, got 2"),
         (dict(total=-1.0), r"total -1.0 \(row 0\) is out of reach by 1"),
@@ -389,6 +396,131 @@ def test_same_bits_on_every_instruction_level(levels):
     results = {level: python(BITS, level=level) for level in levels}
     assert len(set(results.values())) == 1, results
     assert len(results["baseline"].strip()) == 2 * hashlib.sha256().digest_size
+
+
+# -- several invariants --------------------------------------------------------------------------------
+
+
+def most(costs, C, m, lower, upper):
+    """The largest costs . x of the fields x with C^T x = m within the bounds, by a solver of linear programmes."""
+    limits = list(zip(np.where(np.isfinite(lower), lower, None), np.where(np.isfinite(upper), upper, None)))
+    C, m = C[:, C.any(axis=0)], m[C.any(axis=0)]
+    scale = np.abs(C).max(axis=0)
+    return -linprog(-costs, A_eq=(C / scale).T, b_eq=m / scale, bounds=limits).fun
+
+
+def totals(kind, rng):
+    """C (M, q), bounds and the values m of a field within them."""
+    M, q = int(rng.integers(9, 40)), int(rng.integers(2, 9))
+    C = rng.normal(size=(M, q))
+    if kind == "species":  # no two share cells; some cells have none
+        C = rng.choice([-1, 0.5, 3], (M, 1)) * np.eye(q + 1)[rng.integers(0, q + 1, M), :q]
+    elif kind == "pairs":
+        C[: M // 2, : q // 2] = C[M // 2 :, q // 2 :] = 0
+    elif kind == "shared":
+        C = (rng.random((M, q)) < 0.4) * 1.0
+    elif kind == "duplicates":
+        C[:, 1] = C[:, 0] * 2
+    elif kind == "wide":
+        C *= 10.0 ** rng.uniform(-5, 5, q)
+    lower = np.where(rng.random(M) < 0.8, rng.uniform(-1, 0, M), -np.inf)
+    upper = np.where(rng.random(M) < 0.6, rng.uniform(0, 1, M), np.inf)
+    inside = rng.uniform(lower.clip(-2), upper.clip(None, 2))
+    if kind == "corner":
+        lower, upper = lower.clip(-1), upper.clip(None, 1)
+        inside = np.where(rng.random(M) < 0.5, lower, upper)
+    return C, lower, upper, C.T @ inside
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", ["any", "species", "pairs", "shared", "duplicates", "wide", "corner"])
+def test_several_totals_and_bounds_are_one_exact_projection(kind, weighted):
+    """The bounds to the bit, the totals to round-off; no field with both is nearer, by linear programming: the largest
+    (z - g) V x of such fields x is that of g."""
+    rng = np.random.default_rng(weighted)
+    for _ in range(12):
+        C, lower, upper, m = totals(kind, rng)
+        M = len(C)
+        v = 10.0 ** rng.uniform(-2, 2, M) if weighted else None
+        Z = rng.normal(size=(2, M)) * [[1], [30]]
+        G = project_bounds(Z, lower=lower, upper=upper, weights=C, total=m, cell_weights=v)
+        assert (G >= lower).all() and (G <= upper).all()
+        values = (G.astype(np.longdouble) @ C.astype(np.longdouble)).astype(float)
+        assert (np.abs(values - m) <= 1e-14 * (np.abs(G) @ np.abs(C) + np.abs(m))).all()
+        for z, g in zip(Z, G):
+            pull = (z - g) * (1 if v is None else v)
+            gap = most(pull, C, m, lower, upper) - pull @ g
+            assert gap <= 1e-6 * np.abs(pull).max() * max(1, np.abs(g).max())
+        free = (C == 0).all(axis=1)
+        np.testing.assert_array_equal(G[:, free], Z.clip(lower, upper)[:, free])
+        np.testing.assert_array_equal(
+            project_bounds(G, lower=lower, upper=upper, weights=C, total=m, cell_weights=v)[:, free], G[:, free]
+        )
+
+
+def test_totals_that_share_no_cells_are_projections_of_their_own():
+    rng = np.random.default_rng(0)
+    parts = [slice(0, 13), slice(13, 30), slice(30, 41)]
+    w, v = rng.uniform(0.1, 2, 41), rng.uniform(0.5, 2, 41)
+    C, lower, upper = np.zeros((41, 3)), np.full(41, -np.inf), np.full(41, np.inf)
+    for j, part in enumerate(parts):
+        C[part, j] = w[part]
+    lower[parts[0]], upper[parts[2]] = 0.0, 0.3  # the second has no bounds
+    Z, m = rng.normal(size=(5, 41)), np.array([1.0, -2.0, 0.5])
+    G = project_bounds(Z, lower=lower, upper=upper, weights=C, total=m, cell_weights=v)
+    for j, part in enumerate(parts):
+        alone = {"lower": lower[part], "upper": upper[part], "weights": w[part], "cell_weights": v[part]}
+        np.testing.assert_array_equal(G[:, part], project_bounds(Z[:, part], total=m[j], **alone))
+    many = project_bounds(rng.normal(size=(2, 64 * 3)), weights=np.repeat(np.eye(64), 3, axis=0), total=np.ones(64))
+    np.testing.assert_allclose(many.reshape(2, 64, 3).sum(axis=2), 1, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", ["randsmap", "ddm", "kernel", "conservative", "POD"])
+def test_two_species_with_a_mass_each_of_which_one_is_bounded(name, overlap):
+    """Decoding, some cells, derivatives, pickles, files and frozen decoders, with the totals of rows."""
+    Y, F = problem()
+    C = np.zeros((40, 2))
+    C[:20, 0] = C[20:, 1] = 1
+    if overlap:
+        C[:, 0] = np.linspace(0.5, 2, 40)
+    upper = np.where(np.arange(40) < 20, 0.25, np.inf)
+    lower = np.where((np.arange(40) < 20) | overlap, 0.0, -np.inf)
+    _, decode, X = fitted(name, (lower, upper), invariants=C, invariant_tol=1.0)
+    estimator = decode.__self__
+    X = X[::4]
+    m = F[np.arange(len(X)) % len(F)] @ C
+    for values in (None, m):
+        G, wanted = decode(X, invariant_values=values), estimator_values(estimator) if values is None else m
+        assert (G >= lower).all() and (G <= upper).all() and (G[:, 4] == 0).all() and (overlap or G.min() < 0)
+        assert (np.abs(G @ C - wanted) <= 1e-14 * (np.abs(G) @ np.abs(C) + np.abs(wanted))).all()
+        np.testing.assert_array_equal(decode(X, invariant_values=values, cells=[3, 25]), G[:, [3, 25]])
+    with pytest.raises(ValueError, match="row 1"):
+        decode(X[:2], invariant_values=[m[0], [1e3, 1.0]])
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(getattr(again, decode.__name__)(X), decode(X))
+    if name == "conservative":
+        return
+    frozen = estimator.freeze() if name != "POD" else estimator.encoder_.freeze()
+    np.testing.assert_array_equal(frozen.predict(X[:1]), decode(X[:1]))
+    np.testing.assert_array_equal(
+        frozen.predict(X, invariant_values=m), np.vstack([decode(x[None], invariant_values=[k]) for x, k in zip(X, m)])
+    )
+    if name == "POD":
+        return
+    x, h = np.linspace(0.1, 0.9, 9)[:, None], 1e-6
+    J, ahead, back = estimator.jacobian(x)[:, :, 0], decode(x + h), decode(x - h)
+    same = ((ahead > 0) == (back > 0)).all(axis=1) & ((ahead < upper) == (back < upper)).all(axis=1)
+    assert same.sum() >= 4
+    assert np.abs(J - (ahead - back) / (2 * h))[same].max() < 1e-6 * np.abs(J).max()
+    assert (np.abs(J @ C) <= 1e-12 * np.abs(J) @ np.abs(C)).all()
+    U = np.random.default_rng(0).normal(size=(9, 40))
+    np.testing.assert_allclose(estimator.vjp(x, U)[:, 0], (U * J).sum(axis=1), rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(frozen.jacobian(x[:1])[:, :, 0], J[:1])
+
+
+def estimator_values(estimator):
+    return (estimator.encoder_ if isinstance(estimator, ManifoldModel) else estimator).invariant_values_
 
 
 # -- the option `bounds` -----------------------------------------------------------------------------
@@ -515,12 +647,17 @@ def test_zero_weights_are_clipped_and_dependent_columns_allowed():
         (dict(bounds=(0.0, np.ones(3))), "length 40, got 3"),
         (dict(bounds=(0.0, 0.25), invariant_values=20.0, invariant_tol=1e9), "out of reach by 11.8: "),
         (
-            dict(bounds=(0.0, None), invariants=np.stack([np.ones(40), np.arange(40)], 1), invariant_tol=9.0),
-            "at most one invariant",
+            dict(bounds=(0.0, None), invariants=np.vander(np.linspace(-1, 1, 40), 9), invariant_tol=9.0),
+            "with bounds, at most 8 invariants may share cells, of at most 64",
         ),
         (
-            dict(bounds=(0.0, None), invariants=np.linspace(-1, 1, 40), invariant_tol=9.0),
-            "invariant 0 has the weight -0.8",
+            dict(
+                bounds=(0.0, None),
+                invariants=np.stack([np.ones(40), np.arange(40)], 1),
+                invariant_tol=9.0,
+                invariant_values=[1.0, 50.0],
+            ),
+            "invariants .* together",
         ),
     ],
 )
@@ -772,7 +909,7 @@ def test_rows_that_do_not_converge_are_named():
         np.ones((1, 1)),
         np.zeros(0, np.intp),
         np.zeros(0),
-        (np.ones(3), np.zeros(3), np.ones(3)),
+        (np.ones((1, 3)), np.zeros(3), np.ones(3), None),
     )
     assert bounded.project(F.copy(), np.array([[1.0], [2.0], [3.0], [4.0], [5.0]])) == -2 - 3
     F[1, 1] = np.nan

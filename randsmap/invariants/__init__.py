@@ -9,10 +9,10 @@ data, S the others; V is the diagonal matrix of cell weights.
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._bounds import check_bounds as check_bounds
 from randsmap.invariants._bounds import outside as outside
-from randsmap.invariants._bounds import project_bounds
 from randsmap.invariants._given import Invariants as Invariants
 from randsmap.invariants._given import norm_weights as norm_weights
 from randsmap.invariants._parameters import InvariantParameters as InvariantParameters
+from randsmap.invariants._project import project_bounds
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
 from randsmap.invariants._running import common_values as common_values
 from randsmap.invariants._running import constant_cells as constant_cells

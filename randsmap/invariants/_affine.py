@@ -36,8 +36,7 @@ class AffineInvariants:
     cell_weights : ndarray (M,) or None
         The diagonal of V, positive; None: the identity.
     lower, upper : ndarray (M,) or None
-        Bounds of the fields, infinite for a cell without bound. They need at most one independent invariant, without
-        negative entries on S.
+        Bounds of the fields, infinite for a cell without bound. At most 8 independent invariants may share cells.
     independent : ndarray of int
         The independent columns of C on the cells S.
     triangle, directions : ndarray (rank, rank), (rank, M)
@@ -94,6 +93,9 @@ class AffineInvariants:
         cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
         values = self.values[self.independent]
         self.projection = _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, bounds)
+        if bounds is not None:
+            self._attainable = [attainable_range(w, *bounds[1:3]) for w in self.rows]
+            self._check_attainable(values[None])
 
     def _restore(self) -> None:
         """Make what a model file does not hold, and check what the declaration cannot express."""
@@ -155,7 +157,7 @@ class AffineInvariants:
                     f"cells, which imply {implied[i, k]}"
                 )
         values = np.ascontiguousarray(values[:, self.independent])
-        self._check_attainable(values.reshape(-1), " in row {}")
+        self._check_attainable(values, " in row {1}")
         return values
 
     def warn_of_dependent(self) -> None:
@@ -203,12 +205,7 @@ class AffineInvariants:
         return fixed[dependent] + z @ R, size[dependent] + np.abs(z) @ np.abs(R)
 
     def _kernel_bounds(self):
-        """Directions V^-1 C_S and bounds, the constant cells fixed; ValueError if no field can be within them."""
-        if len(self.independent) > 1:
-            raise ValueError(
-                f"bounds go with at most one invariant, got {len(self.independent)} independent "
-                "ones: fields with several invariants cannot be projected on bounds"
-            )
+        """Directions V^-1 |C_S|, bounds with the constant cells fixed, and V; ValueError if those are not within."""
         lower, upper = self.lower.copy(), self.upper.copy()
         c, cells = self.constant_values, np.flatnonzero(self.constant)
         for i in np.flatnonzero(~((lower[cells] <= c) & (c <= upper[cells])))[:1]:
@@ -217,22 +214,27 @@ class AffineInvariants:
                 f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them"
             )
         lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
-        direction = np.zeros(len(self.constant))
-        for w in self.rows:
-            for i in np.flatnonzero((w < 0) & ~self.constant)[:1]:
-                raise ValueError(
-                    "bounds go with an invariant of weights >= 0, but invariant "
-                    f"{self.independent[0]} has the weight {w[i]} for cell {i}"
-                )
-            direction = dual_direction(np.where(self.constant, 0.0, w), self.cell_weights)
-            self._attainable = attainable_range(w, lower, upper)
-            self._check_attainable(self.values[self.independent])
-        return direction, lower, upper
+        directions = np.zeros(self.rows.shape)
+        for direction, w in zip(directions, self.rows):
+            direction[:] = dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
+        return directions, lower, upper, self.cell_weights
 
     def _check_attainable(self, values, where=""):
-        if self._attainable is not None:
-            what = f"the value {{}} of invariant {self.independent[0]}{where}"
-            check_attainable(values, self._attainable, what, "the invariant")
+        """ValueError that names the first row of values (n, rank) that no field within the bounds has."""
+        if self._attainable is None:
+            return
+        for column, attainable, total in zip(self.independent, self._attainable, values.T):
+            what = f"the value {{0}} of invariant {column}{where}"
+            check_attainable(total, attainable, what, "the invariant")
+        groups = self.projection.groups
+        if len(set(groups)) == len(groups):  # no two share cells
+            return
+        for i in np.sort(np.unique(values, axis=0, return_index=True)[1]):
+            if self.projection.project(np.zeros((1, len(self.constant))), values[i : i + 1]) != -1:
+                raise ValueError(
+                    f"no field within the bounds is found with the values {values[i].tolist()}{where.format(0, i)} "
+                    f"of the invariants {self.independent.tolist()} together"
+                )
 
     # -- Fields, tangents and coefficients -------------------------------------------------------------
     def project(self, F: NDArray[np.float64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -348,5 +350,5 @@ class AffineInvariants:
             "implied": self.directions @ self.matrix[:, dependent],
         }
         if self.lower is not None:
-            arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds()))
+            arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds()[:3]))
         return arrays

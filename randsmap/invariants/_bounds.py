@@ -1,19 +1,13 @@
-"""Projection of fields on bounds and one invariant: { lower <= f <= upper, w . f = m }.
-
-A continuous quadratic knapsack problem; with lower = 0, no upper and w = v the projection on the simplex.
-"""
+"""Bounds of fields, what is attainable within them, and the compiled projection of rows on them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain, check_out
-from randsmap._interface.fields import cellwise, flattened
-from randsmap._kernels import decode as _kernel
-from randsmap._linalg.scales import check_cell_weights
+from randsmap._interface.arrays import check_domain
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
@@ -92,8 +86,8 @@ def outside(F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[n
 
 
 def attainable_range(w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> Any:
-    """(w . f, |w| . |f|) of the fields within bounds that have the smallest and the largest w . f, for w >= 0."""
-    return _total(w, lower), _total(w, upper)
+    """(w . f, |w| . |f|) of the fields within bounds that have the smallest and the largest w . f."""
+    return _total(w, np.where(w < 0, upper, lower)), _total(w, np.where(w < 0, lower, upper))
 
 
 def check_attainable(totals: NDArray[np.float64], attainable: Any, what: str, name: str) -> None:
@@ -129,12 +123,12 @@ def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None)
 
 
 def _total(w, bound):
-    """w . bound and |w| . |bound| (w of either sign where the bound is finite)."""
+    """w . bound and |w| . |bound|; infinite terms have one sign."""
     if not bound.any():
         return 0.0, 0.0
     bound = np.where(w == 0, 0.0, bound)
     if not np.isfinite(bound).all():
-        return (-np.inf if (bound == -np.inf).any() else np.inf), 0.0
+        return float((np.sign(w) * bound)[np.isinf(bound)][0]), 0.0
     value, size = invariant_values(np.ascontiguousarray(w)[:, None], bound[None])
     return float(value[0, 0]), float(size[0, 0])
 
@@ -172,92 +166,3 @@ def project_rows(
 
     parallel_for(task, -(-len(F) // tile))
     return F
-
-
-def project_bounds(
-    F: ArrayLike,
-    *,
-    lower: ArrayLike | None = 0.0,
-    upper: ArrayLike | None = None,
-    weights: ArrayLike | None = None,
-    total: ArrayLike | None = 1.0,
-    cell_weights: ArrayLike | None = None,
-    out: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
-    """The nearest fields with lower <= f <= upper and weights . f = total.
-
-    Parameters
-    ----------
-    F : array-like (n, M) or (M,)
-        Fields, one per row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
-        which bounds and weights may have as well.
-    lower, upper : float, array (M,) or None
-        Bounds of each cell; None: no bound.
-    weights : array (M,) or None
-        w >= 0, such as cell volumes; None: ones. A cell of weight 0 is clipped.
-    total : float, array (n,) or None
-        w . f of the result, one for all rows or one per row. None: no condition; the fields are
-        clipped.
-    cell_weights : array (M,) or None
-        v > 0: the distance is measured in the norm sum_i v_i f_i^2. None: ones.
-    out : ndarray of the shape of F, float64, C-contiguous, or None
-        Where to put the fields. May be F.
-
-    Returns
-    -------
-    ndarray of the shape of F, float64
-        `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A field that
-        satisfies both to 8 eps is not changed. The same bits for any number of threads and instruction level.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If an argument has the wrong shape or is not finite (bounds may be infinite), a weight is negative, a lower
-        bound exceeds the upper one, no field within the bounds has the total (the message says by how much), or a
-        number is neither 0 nor of magnitude 1e-140 to 1e140 (in F and bounds: the largest).
-
-    Notes
-    -----
-    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found by Newton's method
-    on the convex dual, with a bracketing search behind it: expected O(M) (L. Condat, Math. Program. 158, 2016).
-
-    Examples
-    --------
-    >>> import randsmap
-    >>> randsmap.project_bounds([0.5, 1.0, -0.5])
-    array([0.25, 0.75, 0.  ])
-    >>> randsmap.project_bounds([[0.5, 1.0, -0.5]], upper=0.6, total=[0.9])
-    array([[0.3, 0.6, 0. ]])
-    """
-    single = np.ndim(F) == 1
-    F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
-    given = as_array(F, "F", min_rows=0)
-    check_domain(given, "F")
-    n, M = given.shape
-    named = {"lower": lower, "upper": upper, "weights": weights, "cell_weights": cell_weights}
-    lower, upper, weights, cell_weights = (cellwise(values, layout.shape, name=name) for name, values in named.items())
-    limits = check_bounds((lower, upper), M, "project_bounds")
-    lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
-    w = np.ones(M) if weights is None else as_array(weights, "weights", (M,))
-    v = check_cell_weights(cell_weights, (M,))
-    for i in np.flatnonzero(w < 0)[:1]:
-        raise ValueError(f"weights must not be negative, got {w[i]} for cell {i}")
-    check_domain(w, "weights", each=True)
-    values = np.zeros(0)
-    if total is not None:
-        values = as_array(np.full(n, total) if np.ndim(total) == 0 else total, "total", (n,))
-        check_domain(values, "total", each=True)
-        check_attainable(values, attainable_range(w, lower, upper), "the total {} (row {})", "weights . f")
-    result = check_out(out, (M,) if single else (n, *layout.shape))
-    rows = result.reshape(n, M)
-    source = None if out is not None and rows.ctypes.data == given.ctypes.data else given
-    if out is not None and source is not None and np.shares_memory(rows, given):
-        source = given.copy()
-    q = int(total is not None)
-    C, none = np.ascontiguousarray(w[None, :][:q]), np.zeros(0)
-    bounds = dual_direction(w, v), lower, upper  # which take the place of W and R
-    projection = _kernel.Projection(
-        C, np.zeros(q), np.zeros((q, M)), np.ones((q, q)), none.astype(np.intp), none, bounds
-    )
-    project_rows(projection, rows, values[:, None] if q else None, source=source)
-    return result

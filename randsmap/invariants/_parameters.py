@@ -32,9 +32,10 @@ class InvariantParameters:
         measured. They may have the fields' shape. In a `ManifoldModel`, None means those of the encoder.
     bounds
         Bounds of every decoded field, which hold exactly, in one projection with the invariants. Each bound is a
-        number, one value per cell (in the fields' shape if they have one), or None; "nonnegative" is (0, None). At
-        most one independent invariant, with weights >= 0. The training fields must be within the bounds up to 1e-12
-        of the largest value of a field (1e-5 for float32, 1e-2 for float16 fields), and constant cells exactly.
+        number, one value per cell (in the fields' shape if they have one; infinite where a cell has none), or None;
+        "nonnegative" is (0, None). At most 8 independent invariants may share cells, of at most 64. The training
+        fields must be within the bounds up to 1e-12 of the largest value of a field (1e-5 for float32, 1e-2 for float16
+        fields), and constant cells exactly.
 
     Attributes
     ----------

@@ -37,7 +37,7 @@ static void *allocate(size_t size)
 }
 
 /* -- A writer of images ------------------------------------------------------------------------------ */
-enum { MOST = 40, D = 2, M = 21, P = 13, RANK = 1 };
+enum { MOST = 40, D = 2, M = 21, P = 13, TOGETHER = 7 };
 
 typedef struct {
     rk_image_section sections[MOST];
@@ -96,46 +96,62 @@ static void *assembled(draft *t, size_t *size)
 
 static void parameters(draft *t, int kind, int basis, int function, int invariants)
 {
-    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? RANK + 1 : 0, basis, function, kind, 64,
-                                             invariants, 0};
+    const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? invariants + 1 : 0, basis, function, kind, 64,
+                                             invariants > 0, 0};
     memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
     double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
     scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2, scalars[RK_ENCODER_WIDTH] = 1.5;
 }
 
-/* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. */
-static void invariants(draft *t, int bounds)
+/* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. With rank 2 the cells weighted by a ramp sum to 0.5. */
+static double ramp(int i) { return (double)i / M; }
+
+static void invariants(draft *t, int bounds, uint64_t rank)
 {
     const double unit = 1 / sqrt(M - 1);
-    double *C = add(t, RK_INVARIANTS, RK_FLOAT64, RANK, M), *W = add(t, RK_DIRECTIONS, RK_FLOAT64, RANK, M);
+    double *C = add(t, RK_INVARIANTS, RK_FLOAT64, rank, M), *W = add(t, RK_DIRECTIONS, RK_FLOAT64, rank, M);
+    double *m = add(t, RK_VALUES, RK_FLOAT64, 1, rank), *R = add(t, RK_TRIANGLE, RK_FLOAT64, rank, rank);
+    double *fixed = add(t, RK_FIXED, RK_FLOAT64, 2, rank + 1), *implied = add(t, RK_IMPLIED, RK_FLOAT64, rank, 1);
+    int64_t *kept = add(t, RK_KEPT, RK_INT64, 1, rank);
     for (int i = 0; i < M; i++)
         C[i] = 1, W[i] = i == 3 ? 0 : unit;
-    *(double *)add(t, RK_VALUES, RK_FLOAT64, 1, RANK) = 1;
-    *(double *)add(t, RK_TRIANGLE, RK_FLOAT64, RANK, RANK) = 1 / unit;
+    m[0] = 1, R[0] = 1 / unit, kept[0] = 0, implied[0] = 2 / unit;
+    fixed[0] = fixed[rank + 1] = 0.25, fixed[1] = fixed[rank + 2] = 0.5;
+    if (rank == 2) {
+        double square = 0;
+        for (int i = 0; i < M; i++)
+            C[M + i] = ramp(i), R[1] += W[i] * ramp(i);
+        for (int i = 0; i < M; i++)
+            W[M + i] = i == 3 ? 0 : ramp(i) - R[1] * W[i], square += W[M + i] * W[M + i];
+        for (int i = 0; i < M; i++)
+            W[M + i] /= sqrt(square);
+        m[1] = 0.5, R[3] = sqrt(square), kept[1] = 2, fixed[2] = fixed[5] = 0.25 * ramp(3);
+    }
     *(int64_t *)add(t, RK_CONSTANT_CELLS, RK_INT64, 1, 1) = 3;
     *(double *)add(t, RK_CONSTANT_VALUES, RK_FLOAT64, 1, 1) = 0.25;
-    *(int64_t *)add(t, RK_KEPT, RK_INT64, 1, RANK) = 0;
     *(int64_t *)add(t, RK_DROPPED, RK_INT64, 1, 1) = 1;
-    double *fixed = add(t, RK_FIXED, RK_FLOAT64, 2, RANK + 1);
-    fixed[0] = fixed[2] = 0.25, fixed[1] = fixed[3] = 0.5;
-    *(double *)add(t, RK_IMPLIED, RK_FLOAT64, RANK, 1) = 2 / unit;
     if (!bounds)
         return;
     double *lower = add(t, RK_LOWER, RK_FLOAT64, 1, M), *upper = add(t, RK_UPPER, RK_FLOAT64, 1, M);
-    double *direction = add(t, RK_BOUND_DIRECTION, RK_FLOAT64, 1, M);
+    double *direction = add(t, RK_BOUND_DIRECTION, RK_FLOAT64, rank, M);
     for (int i = 0; i < M; i++)
-        lower[i] = i == 3 ? 0.25 : 0, upper[i] = i == 3 ? 0.25 : INFINITY, direction[i] = i != 3;
+        lower[i] = i == 3 ? 0.25 : 0, upper[i] = i == 3 ? 0.25 : INFINITY;
+    for (int i = 0; i < (int)rank * M; i++)
+        direction[i] = i % M == 3 ? 0 : C[i];
 }
 
-enum { KINDS = 7 };
+enum { KINDS = 8 };
 
+/* TOGETHER is kind 3 with two invariants that share cells. */
 static void *example(int kind, size_t *size)
 {
     draft t;
     memset(&t, 0, sizeof t);
+    const int rank = kind == 5 ? 0 : kind == TOGETHER ? 2 : 1;
+    kind = kind == TOGETHER ? 3 : kind;
     const int is_map = kind < 3 || kind == 6;
     parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
-               is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, kind != 5);
+               is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, rank);
     int functions = P;
     if (kind == 5) {
         functions = D;
@@ -184,8 +200,8 @@ static void *example(int kind, size_t *size)
         if (kind != 5)
             add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 9, 0.5, 1);
     }
-    if (kind != 5)
-        invariants(&t, kind == 1 || kind == 3);
+    if (rank)
+        invariants(&t, kind == 1 || kind == 3, (uint64_t)rank);
     return assembled(&t, size);
 }
 

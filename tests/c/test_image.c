@@ -68,14 +68,19 @@ static void test_whole(int kind)
             sum += f[i];
         CHECK(fabs(sum - 1) <= 1e-14 * M);
         CHECK(f[3] == 0.25);
-        double m[4] = {2, 4, 3, 6.5};
+        double m[6] = {2, 4, 3, 6.5}, together[6] = {2, 4, 1, 3, 6.5, 1.5}, *last = m + 3;
+        if (kind == TOGETHER)
+            memcpy(m, together, sizeof m), last = m + 4;
         CHECK(randsmap_decode_values(decoder, y, m, 2, f, work) == RANDSMAP_ERROR_VALUES);
-        m[3] = 6;
+        *last = 6;
         CHECK(randsmap_decode_values(decoder, y, m, 2, f, work) == RANDSMAP_OK);
         sum = 0;
         for (int i = 0; i < M; i++)
             sum += f[M + i];
         CHECK(fabs(sum - 3) <= 3e-14 * M);
+        for (int i = 0; kind == TOGETHER && i < M; i++)
+            sum += ramp(i) * f[M + i];
+        CHECK(fabs(sum - (kind == TOGETHER ? 4.5 : 3)) <= 4e-14 * M);
     } else {
         CHECK(randsmap_decode_values(decoder, y, y, 1, f, work) == RANDSMAP_ERROR_UNSUPPORTED);
     }
@@ -101,7 +106,7 @@ static void test_whole(int kind)
             sum += u[i] * J[j * M + i];
         CHECK(fabs(sum - g[j]) <= 1e-12);
     }
-    if (kind == 0 || kind >= 5) {
+    if (kind == 0 || kind == 5 || kind == 6) {
         double z[2 * D], far[M];
         CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
         CHECK(fabs(z[0]) < 100 && fabs(z[1]) < 100);

@@ -585,22 +585,40 @@ static void test_projection_and_bounds(void)
                 high[i] = kind ? 0.6 : INFINITY;
             }
             const double *w = kind == 2 ? C : one, *d = kind == 2 ? C + M : one;
-            const rk_bounds b = {M, w, d, low, high, kind < 2};
+            rk_bounds b = {.M = M, .q = 1, .w = w, .direction = d, .lower = low, .upper = high};
+            CHECK(rk_bounds_prepare(&b) && b.uniform == (kind < 2) && !b.apart);
             const double total = 0.3 * (double)M;
             memcpy(g, z, (size_t)M * sizeof *g);
             CHECK(t->workspace(&b) <= 7 * M + 2);
-            CHECK(t->row(&b, total, g, work) == RK_ROW_PROJECTED);
+            CHECK(t->row(&b, &total, g, work) == RK_ROW_PROJECTED);
             const double step = dual_variable(&b, total, z);
             CLOSE(dot(w, g, M), total, 1e-13 * (double)M);
             for (ptrdiff_t i = 0; i < M; i++)
                 CLOSE(g[i], fmin(fmax(z[i] + step * d[i], low[i]), high[i]), 1e-11);
+            const double beyond = 1e3 * (double)M;
             if (kind)
-                CHECK(t->row(&b, 1e3 * (double)M, g, work) == RK_NO_CONVERGENCE);
+                CHECK(t->row(&b, &beyond, g, work) == RK_NO_CONVERGENCE);
         }
+        rk_bounds both = {.M = M, .q = 2, .w = C, .direction = C, .lower = low, .upper = high, .W = W, .R = R};
+        CHECK(rk_bounds_prepare(&both) && both.apart && both.together == 2 && both.group[1] == 0);
+        double *more = zeros(t->workspace(&both));
+        memcpy(g, z, (size_t)M * sizeof *g);
+        for (int j = 0; j < 2; j++) { /* what a field within the bounds has */
+            m[j] = 0;
+            for (ptrdiff_t i = 0; i < M; i++)
+                m[j] += C[j * M + i] * (i % 3 ? low[i] : high[i] / 2);
+        }
+        CHECK(t->row(&both, m, g, more) == RK_ROW_PROJECTED);
+        for (int j = 0; j < 2; j++)
+            CLOSE(dot(C + j * M, g, M), m[j], 1e-14 * (double)M);
+        for (ptrdiff_t i = 0; i < M; i++)
+            CHECK(low[i] <= g[i] && g[i] <= high[i]);
         g[M - 1] = NAN;
-        const rk_bounds simplex = {M, one, one, low, high, 1};
-        CHECK(t->row(&simplex, 1, g, work) == RK_NOT_FINITE);
-        free(C), free(W), free(f), free(work), free(one), free(low), free(high), free(z), free(g);
+        CHECK(t->row(&both, m, g, more) == RK_NOT_FINITE);
+        rk_bounds simplex = {.M = M, .q = 1, .w = one, .direction = one, .lower = low, .upper = high};
+        rk_bounds_prepare(&simplex);
+        CHECK(t->row(&simplex, one, g, work) == RK_NOT_FINITE);
+        free(C), free(W), free(f), free(work), free(more), free(one), free(low), free(high), free(z), free(g);
     }
 }
 

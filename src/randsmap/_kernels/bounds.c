@@ -235,7 +235,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
     const ptrdiff_t M = b->M;
     /* of the cells not decided: the breakpoints, and what they are cells of */
     double *from = work, *to = from + M, *z = to + M, *w = z + M, *d = w + M, *l = d + M, *u = l + M;
-    rk_bounds part = {0, w, d, l, u, 0};
+    rk_bounds part = {.q = 1, .w = w, .direction = d, .lower = l, .upper = u};
     double fixed = -scale * m, slope = 0, left = -INFINITY, right = INFINITY;
     uint64_t state = SEED;
     ptrdiff_t n = 0;
@@ -450,10 +450,9 @@ static int refine(const rk_bounds *b, double m, const double *f, double *t, tota
     }
 }
 
-static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *work)
+/* One invariant, of weights >= 0 */
+static enum rk_row_status single(const rk_bounds *b, double m, double *f, double *work)
 {
-    if (!b->w)
-        return plain_clip(b, f);
     total at = first_pass(b, f);
     if (!at.finite)
         return RK_NOT_FINITE;
@@ -522,9 +521,230 @@ static enum rk_row_status row(const rk_bounds *b, double m, double *f, double *w
     return fabs(at.sum) <= round_off(b, at.size + fabs(m), 64) ? RK_ROW_PROJECTED : RK_NO_CONVERGENCE;
 }
 
+/* -- Several invariants ------------------------------------------------------------------------- */
+
+/* The minimiser is clip(z + sum_j mu_j W_j), a field f whose total of each invariant is right. These are the equations
+ * of a convex dual, piecewise quadratic, whose slope is what is left of the totals: Newton's method with an exact
+ * search along each step, which is the problem of one invariant above, ends after finitely many. z moves, and the rest
+ * is computed anew from it in twice the precision, so round-off does not add up. */
+enum { MAX_STEPS = 200, SETTLED = 4, STALLED = 40, SWEEPS = 12, MOST = RK_MOST_TOGETHER };
+#define DEPENDENT 1e-13 /* eigenvalue of invariants, scaled, that depend on each other on the free cells */
+#define UNMOVED 1e-28 /* of 1, an invariant whose cells are all free: the round-off of W */
+#define NOTHING 0x1p-80 /* as in the projection without bounds */
+
+/* Eigenvalues (diagonal of H) and eigenvectors (columns of U) of symmetric H (k, k) by Jacobi's rotations. */
+static void eigenpairs(double (*H)[MOST], double (*U)[MOST], ptrdiff_t k)
+{
+    for (int sweep = 0; sweep < SWEEPS; sweep++) {
+        double off = 0;
+        for (ptrdiff_t i = 0; i < k; i++)
+            for (ptrdiff_t j = i + 1; j < k; j++) {
+                const double h = H[i][j];
+                if (!(fabs(h) > DBL_EPSILON * DEPENDENT))
+                    continue;
+                off += fabs(h);
+                const double ratio = (H[j][j] - H[i][i]) / (2 * h);
+                const double t = (ratio < 0 ? -1 : 1) / (fabs(ratio) + sqrt(1 + ratio * ratio));
+                const double c = 1 / sqrt(1 + t * t), s = t * c;
+                for (ptrdiff_t l = 0; l < k; l++) {
+                    const double x = H[i][l], y = H[j][l];
+                    H[i][l] = c * x - s * y, H[j][l] = s * x + c * y;
+                }
+                for (ptrdiff_t l = 0; l < k; l++) {
+                    const double x = H[l][i], y = H[l][j], v = U[l][i], w = U[l][j];
+                    H[l][i] = c * x - s * y, H[l][j] = s * x + c * y;
+                    U[l][i] = c * v - s * w, U[l][j] = s * v + c * w;
+                }
+            }
+        if (off <= DBL_EPSILON * DEPENDENT)
+            return;
+    }
+}
+
+/* The multipliers x (k) of a step for what is left of the totals: H^-1 rest where H, of the free cells, determines
+ * them; where most of the rest is in directions that move no free cell, these alone (returns 1), up to where one does. */
+static int multipliers(double (*H)[MOST], const double *rest, ptrdiff_t k, double *x)
+{
+    double U[MOST][MOST] = {{0}}, scale[MOST], part[MOST], still = 0, moved = 0;
+    for (ptrdiff_t i = 0; i < k; i++)
+        scale[i] = H[i][i] > UNMOVED ? 1 / sqrt(H[i][i]) : 1, U[i][i] = 1;
+    for (ptrdiff_t i = 0; i < k; i++)
+        for (ptrdiff_t j = 0; j <= i; j++)
+            H[i][j] = H[j][i] = H[i][j] * scale[i] * scale[j];
+    eigenpairs(H, U, k);
+    for (ptrdiff_t j = 0; j < k; j++) {
+        part[j] = 0;
+        for (ptrdiff_t i = 0; i < k; i++)
+            part[j] += U[i][j] * scale[i] * rest[i];
+        *(H[j][j] > DEPENDENT ? &moved : &still) += part[j] * part[j];
+    }
+    const int beyond = still > moved;
+    for (ptrdiff_t i = 0; i < k; i++) {
+        x[i] = 0;
+        for (ptrdiff_t j = 0; j < k; j++)
+            if ((H[j][j] > DEPENDENT) != beyond)
+                x[i] += scale[i] * U[i][j] * (beyond ? part[j] : part[j] / H[j][j]);
+    }
+    return beyond;
+}
+
+/* A step of z along p, which is W^T x of the multipliers x with x . rest = gain: where the dual is least on the line.
+ * 0 if that is nowhere. */
+static double step_length(const rk_bounds *b, const double *z, const double *p, double gain, double *work)
+{
+    const ptrdiff_t M = b->M;
+    double *y = work, *w = y + M, *d = w + M, *l = d + M, *u = l + M;
+    double last = 0;
+    for (ptrdiff_t i = 0; i < M; i++) { /* the change of f, of cells that do not decrease */
+        const double f = clip(z[i], b->lower[i], b->upper[i]), sign = p[i] < 0 ? -1 : 1;
+        y[i] = sign * (z[i] - f);
+        d[i] = sign * p[i];
+        w[i] = b->v ? b->v[i] * d[i] : d[i];
+        l[i] = sign * ((sign > 0 ? b->lower[i] : b->upper[i]) - f);
+        u[i] = sign * ((sign > 0 ? b->upper[i] : b->lower[i]) - f);
+        const double end = d[i] > 0 ? (u[i] - y[i]) / d[i] : 0;
+        last = end > last && end <= DBL_MAX ? end : last;
+    }
+    const rk_bounds line = {.M = M, .q = 1, .w = w, .direction = d, .lower = l, .upper = u};
+    double t = 1;
+    if (!newton(&line, gain, y, quick_pass(&line, y, t), &t))
+        t = search(&line, gain, y, 1, u + M);
+    return isnan(t) ? 0 : t > last && isinf(t) ? last : t;
+}
+
+/* The cells of b alone, for which b->w and b->W have b->q <= MOST rows that share cells */
+static enum rk_row_status several(const rk_bounds *b, const double *m, double *z, double *work)
+{
+    const ptrdiff_t M = b->M, k = b->q;
+    double *p = work, terms[MOST] = {0}, top = 0;
+    for (int step = 0;; step++) {
+        double rest[MOST], x[MOST], H[MOST][MOST] = {{0}}, gain = 0, length = 0, odd = 0;
+        int over = 0, far = 0;
+        for (ptrdiff_t i = 0; step >= SETTLED && i < M; i++) { /* cells that the invariants determine to be 0 */
+            int nothing = 1;
+            for (ptrdiff_t j = 0; j < k; j++)
+                nothing &= fabs(b->w[j * M + i] * z[i])
+                           <= NOTHING * (step < STALLED ? terms[j] : fabs(b->w[j * M + i]) * top);
+            z[i] = nothing ? 0 : z[i];
+        }
+        for (ptrdiff_t j = 0; j < k; j++) {
+            rk_bounds one = *b;
+            one.w = b->w + j * M, one.direction = b->W + j * M;
+            const total at = exact_pass(&one, m[j], z, 0);
+            const double size = at.size + fabs(m[j]);
+            rest[j] = at.sum;
+            terms[j] = at.size > terms[j] ? at.size : terms[j];
+            over |= !(fabs(at.sum) <= round_off(b, size, 8));
+            far |= !(fabs(at.sum) <= round_off(b, size, 40));
+            odd += size - size;
+        }
+        for (ptrdiff_t i = 0; i < M; i++)
+            odd += z[i] - z[i], top = fmax(top, fabs(clip(z[i], b->lower[i], b->upper[i])));
+        if (odd != 0)
+            return RK_NOT_FINITE;
+        if (!over)
+            break;
+        for (ptrdiff_t j = 0; j < k; j++) { /* by R^T */
+            for (ptrdiff_t i = 0; i < j; i++)
+                rest[j] -= b->R[i * k + j] * rest[i];
+            rest[j] /= b->R[j * k + j];
+        }
+        for (ptrdiff_t i = 0; i < M; i++)
+            if (b->lower[i] <= z[i] && z[i] <= b->upper[i] && b->lower[i] < b->upper[i])
+                for (ptrdiff_t j = 0; j < k; j++) {
+                    const double share = (b->v ? b->v[i] : 1) * b->W[j * M + i];
+                    for (ptrdiff_t l = 0; l <= j; l++)
+                        H[j][l] += share * b->W[l * M + i];
+                }
+        const int beyond = multipliers(H, rest, k, x);
+        memset(p, 0, (size_t)M * sizeof *p);
+        for (ptrdiff_t j = 0; j < k; j++) {
+            gain += x[j] * rest[j];
+            for (ptrdiff_t i = 0; i < M; i++)
+                p[i] += x[j] * b->W[j * M + i];
+        }
+        /* what the free cells cannot mend is round-off of the values given, if it is as small */
+        if (step < MAX_STEPS && gain > 0 && (far || !beyond))
+            length = step_length(b, z, p, gain, p + M);
+        if (length == 0 || isinf(length)) {
+            if (far)
+                return RK_NO_CONVERGENCE;
+            break;
+        }
+        for (ptrdiff_t i = 0; i < M; i++)
+            z[i] += length * p[i];
+    }
+    move_cells(b, z, 0, 1);
+    return RK_ROW_PROJECTED;
+}
+
+/* Each group of invariants that share movable cells, on its cells; the others are clipped. A single invariant has
+ * cells of negative weight turned round. */
+static int reached(const rk_bounds *b, const ptrdiff_t *member, ptrdiff_t k, ptrdiff_t i)
+{
+    int there = 0;
+    for (ptrdiff_t j = 0; j < k; j++)
+        there |= b->w[member[j] * b->M + i] != 0;
+    return there;
+}
+
+static enum rk_row_status groups(const rk_bounds *b, const double *m, double *f, double *work)
+{
+    const ptrdiff_t M = b->M;
+    for (ptrdiff_t first = 0; first < b->q; first++) {
+        ptrdiff_t member[MOST], k = 0, n = 0, at = 0;
+        double R[MOST * MOST], values[MOST];
+        for (ptrdiff_t j = first; j < b->q; j++)
+            if (b->group[j] == first)
+                member[k++] = j;
+        for (ptrdiff_t i = 0; i < M; i++)
+            n += reached(b, member, k, i);
+        if (!n)
+            continue;
+        double *z = work, *l = z + n, *u = l + n, *v = u + n, *w = v + n, *W = w + k * n, *rest = W + k * n;
+        for (ptrdiff_t i = 0; i < M; i++) {
+            if (!reached(b, member, k, i))
+                continue;
+            const int turned = k == 1 && b->w[first * M + i] < 0;
+            z[at] = turned ? -f[i] : f[i];
+            l[at] = turned ? -b->upper[i] : b->lower[i];
+            u[at] = turned ? -b->lower[i] : b->upper[i];
+            v[at] = b->v ? b->v[i] : 1;
+            for (ptrdiff_t j = 0; j < k; j++) {
+                w[j * n + at] = turned ? -b->w[first * M + i] : b->w[member[j] * M + i];
+                W[j * n + at] = (k == 1 ? b->direction : b->W)[member[j] * M + i];
+            }
+            at++;
+        }
+        for (ptrdiff_t j = 0; j < k; j++) {
+            values[j] = m[member[j]];
+            for (ptrdiff_t i = 0; i < k; i++)
+                R[i * k + j] = b->R[member[i] * b->q + member[j]];
+        }
+        rk_bounds part = {.M = n, .q = k, .w = w, .direction = W, .lower = l, .upper = u, .W = W, .R = R, .v = v};
+        rk_bounds_prepare(&part);
+        const enum rk_row_status status =
+            k == 1 ? single(&part, values[0], z, rest) : several(&part, values, z, rest);
+        if (status != RK_ROW_PROJECTED)
+            return status;
+        at = 0;
+        for (ptrdiff_t i = 0; i < M; i++)
+            if (reached(b, member, k, i)) {
+                f[i] = k == 1 && b->w[first * M + i] < 0 ? -z[at] : z[at];
+                at++;
+            }
+    }
+    return plain_clip(b, f);
+}
+
+static enum rk_row_status row(const rk_bounds *b, const double *m, double *f, double *work)
+{
+    return b->apart ? groups(b, m, f, work) : b->w ? single(b, *m, f, work) : plain_clip(b, f);
+}
+
 static ptrdiff_t workspace(const rk_bounds *b)
 {
-    return b->w ? 7 * b->M : 0;
+    return (b->apart ? 4 + 2 * b->together + (b->together > 1 ? 13 : 7) : b->w ? 7 : 0) * b->M;
 }
 
 const rk_bounds_table RK_TABLE(bounds) = {.workspace = workspace, .row = row};

@@ -1,12 +1,15 @@
 cdef extern from "rk_bounds.h" nogil:
     ctypedef struct rk_bounds:
-        Py_ssize_t M
+        Py_ssize_t M, q
         const double *w
         const double *direction
         const double *lower
         const double *upper
-        bint uniform
-    bint rk_bounds_are_uniform(const rk_bounds *bounds) noexcept nogil
+        const double *W
+        const double *R
+        const double *v
+        unsigned char group[64]
+    bint rk_bounds_prepare(rk_bounds *bounds) noexcept nogil
 
 
 cdef extern from "rk_projection.h" nogil:
@@ -42,9 +45,10 @@ cdef class Projection:
     cdef rk_projection view  # pointers into the arrays below
     cdef rk_bounds bounds_view
     cdef object bounds
-    cdef const double[::1] direction
+    cdef const double[:, ::1] direction
     cdef const double[::1] lower
     cdef const double[::1] upper
+    cdef const double[::1] weights
     cdef const double[:, ::1] C
     cdef const double[::1] m
     cdef const double[:, ::1] W

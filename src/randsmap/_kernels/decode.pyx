@@ -13,8 +13,8 @@ FEW, MOST_BOXES = RK_DECODE_FEW, RK_MOST_BOXES
 cdef class Projection:
     """Affine invariants in the orthonormal form of `rk_projection`; keeps its arrays alive.
 
-    C, W (q, M); m (q,); R (q, q); index, value (n_constant,). bounds: None, or direction, lower and
-    upper of `rk_bounds`, each (M,); then q <= 1 and W and R are not used.
+    C, W (q, M); m (q,); R (q, q); index, value (n_constant,). bounds: None, or direction (q, M), lower, upper (M,)
+    and v (M,) or None of `rk_bounds`. ValueError if these are too many invariants for it.
     """
 
     def __cinit__(self, const double[:, ::1] C, const double[::1] m, const double[:, ::1] W,
@@ -35,14 +35,23 @@ cdef class Projection:
         self.bounds = bounds
         if bounds is None or C.shape[1] == 0:
             return
-        self.direction, self.lower, self.upper = bounds
-        self.bounds_view.M = C.shape[1]
-        self.bounds_view.w = self.view.C
-        self.bounds_view.direction = &self.direction[0]
+        self.direction, self.lower, self.upper, self.weights = bounds
+        self.bounds_view.M, self.bounds_view.q = C.shape[1], C.shape[0]
+        self.bounds_view.w, self.bounds_view.W, self.bounds_view.R = self.view.C, self.view.W, self.view.R
+        if C.shape[0]:
+            self.bounds_view.direction = &self.direction[0, 0]
+        if self.weights is not None:
+            self.bounds_view.v = &self.weights[0]
         self.bounds_view.lower = &self.lower[0]
         self.bounds_view.upper = &self.upper[0]
-        self.bounds_view.uniform = rk_bounds_are_uniform(&self.bounds_view)
+        if not rk_bounds_prepare(&self.bounds_view):
+            raise ValueError("with bounds, at most 8 invariants may share cells, of at most 64")
         self.view.bounds = &self.bounds_view
+
+    @property
+    def groups(self):
+        """Of each invariant the first of those that it shares movable cells with; with bounds."""
+        return [self.bounds_view.group[j] for j in range(self.view.q)]
 
     def __reduce__(self):
         from numpy import asarray

@@ -167,8 +167,10 @@ static void read_basis(sections *s, randsmap_decoder *r)
 static int bounds_hold(const rk_bounds *b)
 {
     for (ptrdiff_t i = 0; i < b->M; i++)
-        if (!(b->lower[i] <= b->upper[i]) || !(b->direction[i] >= 0) || b->direction[i] == INFINITY
-            || (b->w && !(fabs(b->w[i]) < INFINITY)))
+        if (!(b->lower[i] <= b->upper[i]))
+            return 0;
+    for (ptrdiff_t i = 0; i < b->q * b->M; i++)
+        if (!(b->direction[i] >= 0) || b->direction[i] == INFINITY || !(fabs(b->w[i]) < INFINITY))
             return 0;
     return 1;
 }
@@ -196,17 +198,16 @@ static void read_invariants(sections *s, randsmap_decoder *r)
     r->implied = doubles(s, RK_IMPLIED, p->q, r->q - p->q);
     if (!s->found[RK_LOWER].data)
         return;
-    r->bounds.M = M;
+    r->bounds.M = M, r->bounds.q = p->q;
     r->bounds.w = p->q ? p->C : NULL;
-    r->bounds.direction = doubles(s, RK_BOUND_DIRECTION, 1, M);
+    r->bounds.W = p->W, r->bounds.R = p->R, r->bounds.v = p->weights;
+    r->bounds.direction = doubles(s, RK_BOUND_DIRECTION, p->q, M);
     r->bounds.lower = doubles(s, RK_LOWER, 1, M);
     r->bounds.upper = doubles(s, RK_UPPER, 1, M);
-    s->bad |= p->q > 1;
-    if (s->bad || !bounds_hold(&r->bounds)) {
+    if (s->bad || !bounds_hold(&r->bounds) || !rk_bounds_prepare(&r->bounds)) {
         s->bad = 1;
         return;
     }
-    r->bounds.uniform = rk_bounds_are_uniform(&r->bounds);
     p->bounds = &r->bounds;
 }
 

@@ -133,7 +133,7 @@ static enum rk_row_status project_row(const rk_projection *p, const double *m, d
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         f[p->index[k]] = p->value[k];
     if (p->bounds)
-        return RK_TABLE(bounds).row(p->bounds, p->q ? *m : 0, f, t);
+        return RK_TABLE(bounds).row(p->bounds, m, f, t);
     return correct(p, m, f, t);
 }
 
@@ -172,8 +172,59 @@ static double free_direction(const rk_bounds *b, const double *restrict f, doubl
     return weighed > 1 ? -residual(0, b->w, step, b->M, &size) : 0;
 }
 
+#define DEPENDENT 1e-10 /* what is left of an invariant beside those before it, on the free cells */
+
+/* a . b, weighted by v */
+static double weighted_dot(const double *v, const double *a, const double *b, ptrdiff_t M)
+{
+    double sum = 0;
+    for (ptrdiff_t i = 0; i < M; i++)
+        sum += (v ? v[i] : 1) * a[i] * b[i];
+    return sum;
+}
+
+/* Of several invariants: g is 0 outside the free cells, and the rows of B (rank, M) are an orthonormal basis, in the
+ * weighted norm, of the directions there. Returns the rank. */
+static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *B, double *g)
+{
+    const ptrdiff_t M = b->M;
+    ptrdiff_t rank = 0;
+    for (ptrdiff_t i = 0; i < M; i++)
+        g[i] = b->lower[i] < f[i] && f[i] < b->upper[i] ? g[i] : 0;
+    for (ptrdiff_t j = 0; j < b->q; j++) {
+        double *row = B + rank * M;
+        for (ptrdiff_t i = 0; i < M; i++)
+            row[i] = b->lower[i] < f[i] && f[i] < b->upper[i] ? b->W[j * M + i] : 0;
+        const double before = weighted_dot(b->v, row, row, M);
+        for (int pass = 0; pass < 3; pass++) /* as often as what nearly depends on the others needs */
+            for (ptrdiff_t l = 0; l < rank; l++) {
+                const double t = weighted_dot(b->v, B + l * M, row, M);
+                for (ptrdiff_t i = 0; i < M; i++)
+                    row[i] -= t * B[l * M + i];
+            }
+        const double square = weighted_dot(b->v, row, row, M);
+        if (!(square > DEPENDENT * DEPENDENT * before) || !(square <= DBL_MAX))
+            continue;
+        for (ptrdiff_t i = 0; i < M; i++)
+            row[i] /= sqrt(square);
+        rank++;
+    }
+    return rank;
+}
+
 static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double *work)
 {
+    if (p->bounds && p->bounds->apart) {
+        const rk_bounds *b = p->bounds;
+        const ptrdiff_t M = b->M, rank = free_basis(b, f, work, g);
+        for (int pass = 0; pass < 2; pass++)
+            for (ptrdiff_t j = 0; j < rank; j++) {
+                const double t = weighted_dot(b->v, work + j * M, g, M);
+                for (ptrdiff_t i = 0; i < M; i++)
+                    g[i] -= t * work[j * M + i];
+            }
+        return -1;
+    }
     if (p->bounds) {
         const rk_bounds *b = p->bounds;
         const double square = free_direction(b, f, work, g);
@@ -197,6 +248,16 @@ static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double
 static void pull(const rk_projection *p, const double *f, double *u, double *work)
 {
     double size;
+    if (p->bounds && p->bounds->apart) {
+        const rk_bounds *b = p->bounds;
+        const ptrdiff_t M = b->M, rank = free_basis(b, f, work, u);
+        for (ptrdiff_t j = rank - 1; j >= 0; j--) {
+            const double t = weighted_dot(NULL, work + j * M, u, M);
+            for (ptrdiff_t i = 0; i < M; i++)
+                u[i] -= t * (b->v ? b->v[i] : 1) * work[j * M + i];
+        }
+        return;
+    }
     if (p->bounds) {
         const rk_bounds *b = p->bounds;
         const double square = free_direction(b, f, work, u);
@@ -220,8 +281,9 @@ static void pull(const rk_projection *p, const double *f, double *u, double *wor
 
 static ptrdiff_t workspace(const rk_projection *p)
 {
+    const ptrdiff_t derivatives = (p->bounds && p->bounds->apart ? p->q : 1) * p->M;
     const ptrdiff_t least = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 3 * p->q;
-    return p->bounds && least < p->M ? p->M : least;
+    return p->bounds && least < derivatives ? derivatives : least;
 }
 
 const rk_projection_table RK_TABLE(projection) = {

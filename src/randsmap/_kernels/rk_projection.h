@@ -8,8 +8,8 @@
 
 /* C (q, M) one invariant a row, values m (q); directions W (q, M) = Q^T V^-1/2, zero on the
  * constant cells; triangle R (q, q) upper: C V^-1/2 = R^T Q^T on the other cells. index/value (n_constant):
- * the constant cells. bounds: NULL, or bounds of the fields; then q <= 1, and W and R are not used. weights (M):
- * V, NULL for the identity; `pull` alone reads it. */
+ * the constant cells. bounds: NULL, or bounds of the fields, which have C, W and R too. weights (M): V, NULL for the
+ * identity; `pull` alone reads it. */
 typedef struct {
     ptrdiff_t M, q, n_constant;
     const double *C, *m, *W, *R;
