@@ -87,7 +87,7 @@ class Invariants:
 def norm_weights(shape: tuple[int, ...], *given: Any) -> NDArray[np.float64] | None:
     """Weights (M,) of the norm of fields of a shape: the first of those given, estimators have theirs; None: ones."""
     for each in given:
-        if hasattr(each, "fit") or hasattr(each, "inverse_transform"):
+        if any(hasattr(each, name) for name in ("fit", "predict", "inverse_transform")):
             parts = (getattr(each, name, None) for name in ("cell_weights", "model", "decoder", "encoder"))
             weights = norm_weights(shape, *parts)
         else:
