@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -60,10 +61,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Warns
     -----
     UserWarning
-        If a column of times is left out, or if the columns look like fields and the rows do not: all columns have the
-        same sum (to 1e-6 of their sizes); or, with at least 25 columns and 4 times as many rows, neighbouring rows are
-        similar while neighbouring columns are not, or the first and last row agree while the first and last column do
-        not. Of large memory-mapped files a sample of the rows is compared, and no sums.
+        If a column of times or numbers is left out of a text, or the columns look like fields and the rows do not:
+        columns of one sum, or rows that are smooth as cells are (docs/files.md has the rules).
 
     Examples
     --------
@@ -157,10 +156,7 @@ def is_npy_target(path: Path) -> bool:
 
 
 def check_target(path: Path, n_values: int = 0) -> None:
-    """Raise what `write_array` would raise for so many values, before the work is done.
-
-    ValueError for the format of the ending, ImportError for a missing package, OSError as `writable_target`.
-    """
+    """Raise what `write_array` would raise for so many values, before the work is done."""
     ending = path.suffix.lower()
     if ending in _READERS and ending not in _WRITTEN:
         raise ValueError(f"{path}: arrays are not written as {ending}, but as {', '.join(_WRITTEN)}")
@@ -257,6 +253,14 @@ def _chosen(shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, 
     raise ValueError(f"{path} has several arrays: {listed}. Name one of them with key (--key)")
 
 
+# arrays of which sparse matrices are made in files of SciPy, PyData, anndata, MATLAB and Octave
+_SPARSE = ("data indices", "data row col", "data offsets shape", "data coords shape", "data ir jc", "data ridx cidx")
+
+
+def _is_sparse(names: Collection[str]) -> bool:
+    return any(set(parts.split()) <= set(names) for parts in _SPARSE)
+
+
 @contextmanager
 def _as_value_error(path: Path, what: str) -> Iterator[None]:
     """Turn what readers raise at damaged files, which may be anything, into a ValueError that names the file."""
@@ -293,6 +297,8 @@ def _refuse_key(key: str | None, what: str) -> None:
 def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
     with _as_value_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
+        if _is_sparse(members):
+            raise ValueError("it holds a sparse matrix, which has to be written dense (toarray)")
         shapes = {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
@@ -305,37 +311,48 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
 
 def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
     with open(path, "rb") as file:
-        start = file.read(10)
-        if start == b"MATLAB 7.3" or start[:4] == b"\x89HDF":
-            return _read_hdf5(path, key, matlab=True)
+        start = file.read(512)
+        if start.startswith((b"MATLAB 7.3", b"\x89HDF")):
+            return _read_hdf5(path, key)
         with _as_value_error(path, "a .mat file"):
+            if not re.search(rb"[^\t-\r -~]", start):  # Octave's save, and MATLAB's with -ascii
+                raise ValueError("it is text: save it with -v7, or give it the ending .txt")
             arrays = mat_arrays(file)
             shapes = {name: array.shape for name, array in arrays.items() if array.kind == NUMBERS}
             rest = ", ".join(f"{name} ({array.kind})" for name, array in arrays.items() if array.kind != NUMBERS)
             return arrays[_chosen(shapes, key, path, f", besides {rest}" if rest else "")].read()
 
 
-def _read_hdf5(path: Path, key: str | None, matlab: bool = False) -> NDArray[Any]:
-    h5py = _imported("h5py", path)
+def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
+    h5py, start = _imported("h5py", path), _start(path)
+    # these programs write columns first, which HDF5 has as an array of reversed axes
+    by_columns = path.suffix == ".mat" or start.startswith(b"MATLAB 7.3") or b"Julia" in start[:64]
     with _as_value_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
-        shapes: dict[str, tuple[int, ...]] = {}
+        found: dict[str, tuple[str, bool]] = {}
+        sparse = set()
 
-        def note(name: str, node: Any) -> None:
-            if not isinstance(node, h5py.Dataset) or node.dtype.kind not in "buif" or name.startswith("#"):
-                return  # MATLAB keeps contents of cells in #refs#
-            if node.shape is None:  # HDF5's empty data space
+        def note(path: str, node: Any) -> None:
+            # HDF5 has empty data spaces, and MATLAB keeps contents of cells in #refs#
+            if (
+                not isinstance(node, h5py.Dataset)
+                or node.dtype.kind not in "buif"
+                or node.shape is None
+                or path[0] == "#"
+            ):
                 return
-            kind = node.attrs.get("MATLAB_class")
-            kind = kind.decode() if isinstance(kind, bytes) else kind
-            if kind is None or (kind in NUMBER_CLASSES and not node.attrs.get("MATLAB_empty")):
-                reversed_axes = matlab or kind is not None
-                shapes[name] = tuple(node.shape[::-1] if reversed_axes else node.shape)
+            if _is_sparse(node.parent):
+                return sparse.add(f"{node.parent.name} (sparse: write it dense)")
+            octave = "OCTAVE_NEW_FORMAT" in node.parent.attrs
+            kind = str(np.ravel(node.attrs.get("MATLAB_class", "")).astype(str)[0])
+            if not kind or (kind in NUMBER_CLASSES and not node.attrs.get("MATLAB_empty")):
+                name = re.sub(r"/value\b", "", path) if octave else path
+                found[name] = path, by_columns or octave or bool(kind) or "rhdf5-NA.OK" in node.attrs
 
         file.visititems(note)
-        node = file[_chosen(shapes, key, path)]
-        array = _native(np.asarray(node[()]))
-        # MATLAB writes columns first, which HDF5 has as an array of reversed axes
-        return array.T if matlab or "MATLAB_class" in node.attrs else array
+        shapes = {name: file[at].shape[:: -1 if turned else 1] for name, (at, turned) in found.items()}
+        at, turned = found[_chosen(shapes, key, path, ", besides ".join(["", *sorted(sparse)]))]
+        array = _native(np.asarray(file[at][()]))
+        return array.T if turned else array
 
 
 def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
@@ -368,6 +385,8 @@ def _read_zarr(path: Path, key: str | None) -> Any:
         if isinstance(node, zarr.Array):
             _refuse_key(key, "it")
             return np.asarray(node[...])
+        if _is_sparse(set(node)):
+            raise ValueError("it holds a sparse matrix, which has to be written dense")
         xarray = _imported("xarray", path)
         with xarray.open_zarr(str(path), consolidated=False) as opened:
             return _variable(opened, key, path)

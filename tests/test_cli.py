@@ -597,7 +597,7 @@ def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
     np.save(tmp_path / "two.npy", np.zeros((60, 2)))
     assert "got an array of shape (60, 2)" in failing((*fit, "--groups", tmp_path / "two.npy"), capsys)
     labels.write_text("1 2\nx y\n")
-    assert "string 'x' to float64 at row 1, column 1" in failing((*fit, "--parameters", labels), capsys)
+    assert "line 2, column 1: could not convert string 'x'" in failing((*fit, "--parameters", labels), capsys)
     labels.write_text("1, 2\n3, 4\n")
     assert "one row for each of the 60 snapshots, got 2" in failing((*fit, "--parameters", labels), capsys)
     assert "No such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)

@@ -11,7 +11,8 @@ import zlib
 
 import numpy as np
 import pytest
-from scipy.io import savemat
+from scipy import sparse
+from scipy.io import loadmat, savemat
 
 import randsmap
 from randsmap import datasets, read_snapshots
@@ -175,6 +176,151 @@ def test_text(tmp_path, text):
         np.testing.assert_array_equal(read_snapshots(tmp_path / name), [[1, 2, 3], [4, 5, 6.5]])
 
 
+def read_text(path, content, read=read_snapshots, **options):
+    """What is read, and the warnings."""
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        return read(path, **options), " ".join(str(w.message) for w in told)
+
+
+# a cell in the first line, a cell in any other, and the dialects that they may stand in
+LOST = (
+    "1.2345-101 ******** -nan(ind) <0.001 1.5f #NUM! #DIV/0! #N/A 1.#QNAN n.d. BDL missing O.5 NA -- 0x1F 1_000 1'000"
+).split()
+
+
+@pytest.mark.parametrize("word", LOST)
+def test_a_word_that_is_no_number_is_named_wherever_it_stands(tmp_path, word):
+    for separator, row in ((",", 0), (",", 1), ("  ", 0), (";", 1), ("\t", 0)):
+        for column in (0, 2):
+            lines = [["1.5", "2.5", "3.5"] for _ in range(4)]
+            lines[row][column] = word
+            text = "".join(separator.join(line) + "\n" for line in lines)
+            for content in (text, text.encode("utf-16")):
+                with pytest.raises(
+                    ValueError, match=f"a.csv .*: line {row + 1}, column {column + 1}: could not convert"
+                ):
+                    read_text(tmp_path / "a.csv", content)
+    with pytest.raises(ValueError, match="line 1, column 1"):
+        read_text(tmp_path / "a.csv", f"{word}\n1\n2\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ",u,u,v\n,0,1,0\n0,1.5,2,3\n1,4,5,6.5\n",  # a MultiIndex of pandas
+        "u,u,v\n0,1,0\n0.5,0.25,1\n",
+        "field,u,u\ncell,0,1\n0,1,2\n",
+        "0,1,2\n0.5,0.25,1\n",  # columns of pandas without an index
+        "0,1,2\n5,3,8\n",
+        "x,0.1,0.2\n1,2,3\n",
+        "1.234;2,5\n3;4\n",
+        '"1,000.5","2"\n"1","2"\n',
+        "1 000;2,5\n1;2\n",
+        "1,000,000;2\n1;2\n",
+        "1,2,\n3,4,5\n",
+        "True,False\nTrue,True\n",
+    ],
+)
+def test_a_text_that_may_be_read_in_two_ways_is_refused(tmp_path, text):
+    with pytest.raises(ValueError, match="a.csv cannot be read as text"):
+        read_text(tmp_path / "a.csv", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("step,a,b\n0,1,2\n50,4,6.5\n", "'step', is taken for the times"),
+        ("date,a,b\n2020-01-01,1,2\n2020-01-02,4,6.5\n", "'date', is taken for the times"),
+        ("sample_id,a,b\n7,1,2\n3,4,6.5\n", "'sample_id', is taken for the numbers"),
+        ("x,0,1\n0,1,2\n1,4,6.5\n", "'x', is taken for the numbers"),
+    ],
+)
+def test_a_first_column_that_names_the_rows_is_left_out_and_told(tmp_path, text, what):
+    read, told = read_text(tmp_path / "a.csv", text.encode("utf-16"))
+    assert read.tolist() == [[1, 2], [4, 6.5]] and what in told
+
+
+PHYSICAL = np.arange(12.0).reshape(3, 4) + 0.5
+
+
+@pytest.mark.parametrize(
+    "format", ["csr", "csc", "coo", "bsr", "dia", "pydata", "mat", "mat73", "h5", "zarr", "octave"]
+)
+def test_sparse_matrices_are_refused_by_name(tmp_path, format):
+    S = sparse.random_array((5, 6), density=0.4, rng=0)
+    parts = {"data": S.data, "indices": S.coords[1], "indptr": np.arange(6)}
+    name = "a.npz"
+    if format == "pydata":
+        np.savez(tmp_path / name, data=S.data, coords=np.array(S.coords), shape=S.shape, fill_value=0.0)
+    elif format == "mat":
+        name = "a.mat"
+        savemat(tmp_path / name, {"S": S.tocsc()})
+    elif format == "zarr":
+        name, zarr = "a.zarr", pytest.importorskip("zarr")
+        for part, array in parts.items():
+            zarr.open_group(str(tmp_path / name)).create_array(part, data=array)
+    elif format in ("h5", "mat73", "octave"):
+        name = "a.mat" if format == "mat73" else "a.h5"
+        names = dict(
+            zip(
+                parts,
+                {"h5": parts, "mat73": ("data", "ir", "jc"), "octave": ("data", "ridx", "cidx")}[format],
+                strict=True,
+            )
+        )
+        write_mat73(tmp_path / name)
+        with pytest.importorskip("h5py").File(tmp_path / name, "a") as file:
+            for part, array in parts.items():
+                file[f"S/{names[part]}"] = array
+    else:
+        sparse.save_npz(tmp_path / name, S.asformat(format))
+    for key in (None, "data", "S/data"):
+        with pytest.raises(ValueError, match=f"{name} .*sparse"):
+            read_snapshots(tmp_path / name, key=key)
+
+
+@pytest.mark.parametrize("program", ["Octave", "Octave struct", "Julia", "R", "h5py"])
+def test_axes_of_HDF5_are_those_of_the_program_that_wrote_it(tmp_path, program):
+    h5py = pytest.importorskip("h5py")
+    path, key = tmp_path / ("a.mat" if ".mat" in program else "a.h5"), "U"
+    with h5py.File(path, "w", userblock_size=512 if program == "Julia" else 0) as file:
+        if program.startswith("Octave"):
+            place = "U"
+            if "struct" in program:
+                place, key = "s/value/U", "s.U"
+                file.create_group("s").attrs["OCTAVE_NEW_FORMAT"] = np.uint8(1)
+            group = file.create_group(place)
+            group.attrs["OCTAVE_NEW_FORMAT"] = np.uint8(1)
+            group["type"], group["value"] = np.bytes_("matrix"), PHYSICAL.T
+        else:
+            file["U"] = PHYSICAL if "HDF5" in program or program == "h5py" else PHYSICAL.T
+        if program == "R":
+            file["U"].attrs["rhdf5-NA.OK"] = 1
+    if program == "Julia":
+        with open(path, "r+b") as file:
+            file.write(b"HDF5-based Julia Data Format, version 0.1.1\0")
+    with (
+        pytest.warns(UserWarning, match="nothing in it says that MATLAB")
+        if ".mat" in program
+        else contextlib.nullcontext()
+    ):
+        np.testing.assert_array_equal(read_snapshots(path), PHYSICAL)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(read_snapshots(path, key=key), PHYSICAL)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [("# Created by Octave 8.4\n# name: U\n 1 2\n", "save it with -v7"), (" 1.0 2.0\n", "ending .txt")],
+)
+def test_text_in_a_mat_file_is_explained(tmp_path, text, advice):
+    with pytest.raises(ValueError, match=f"a.mat .* it is text.*{advice}"):
+        read_text(tmp_path / "a.mat", text)
+
+
 def test_npy_of_any_shape_and_large_ones_stay_in_their_file(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", FIELDS)
     np.testing.assert_array_equal(read_snapshots(tmp_path / "a.npy"), FIELDS, strict=True)
@@ -224,6 +370,47 @@ def test_a_column_of_times_is_no_cell(tmp_path, name):
     assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1], [0.2]]
     (tmp_path / "a.csv").write_text("t_1,t_2\n0.1,1\n0.2,2\n")
     assert read_snapshots(tmp_path / "a.csv").tolist() == [[0.1, 1], [0.2, 2]]
+
+
+def in_the_other_order(content):
+    """A .mat file with its bytes in the order of the other kind of machines."""
+    sizes = {3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}
+
+    def swapped(kind, body):
+        return elements(body) if kind == 14 else np.frombuffer(body, f"u{sizes.get(kind, 1)}").byteswap().tobytes()
+
+    def elements(data):
+        parts, start = [], 0
+        while start < len(data):
+            kind, size = struct.unpack_from("<2I", data, start)
+            body, following = start + 8, 8 + size + -size % 8
+            if kind >> 16:
+                kind, size, body, following = kind & 0xFFFF, kind >> 16, start + 4, 8
+                parts += [struct.pack(">2H", size, kind), swapped(kind, data[body : body + size]).ljust(4, b"\0")]
+            else:
+                content = swapped(kind, data[body : body + size])
+                parts += [struct.pack(">2I", kind, len(content)), content, bytes(-len(content) % 8)]
+            start += following
+        return b"".join(parts)
+
+    return content[:124] + b"\1\0MI" + elements(content[128:])
+
+
+@pytest.mark.skipif(sys.byteorder == "big", reason="savemat writes the order of the machine")
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "?", ">f8", "f2"])
+def test_mat_files_give_what_scipy_reads(dtype):
+    rng = np.random.default_rng(0)
+    for shape in ((3, 4), (1, 1), (0, 3), (2, 3, 4), (5,), (1, 5000)):
+        U = rng.integers(0, 2 if dtype == "?" else 100, shape).astype(dtype)
+        for compressed in (False, True):
+            file = io.BytesIO()
+            savemat(file, {"U": U, "an_array_with_a_long_name": np.asfortranarray(U)}, do_compression=compressed)
+            files = [file.getvalue()] if compressed else [file.getvalue(), in_the_other_order(file.getvalue())]
+            for content in files:
+                arrays = mat_arrays(io.BytesIO(content))
+                for name, expected in loadmat(file).items():
+                    if name[0] != "_":
+                        np.testing.assert_array_equal(arrays[name].read(), expected, strict=True)
 
 
 def forged_mat_files(rng):
@@ -307,14 +494,15 @@ def test_names_of_rows_are_no_cell_where_r_writes_them(tmp_path, separator):
     assert read_snapshots(tmp_path / "a.txt").tolist() == [[0.5, 0.25], [1.5, 1.25]]
     assert read_snapshots(tmp_path / "a.txt", key="x1").tolist() == [[0.5], [1.5]]
     (tmp_path / "a.txt").write_text("two words\n1 2 3\n4 5 6\n")
-    assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2, 3], [4, 5, 6]]
+    with pytest.warns(UserWarning, match="its line of names has 2 for 3 columns"):
+        assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize("line", [",2,3", '"",2,3', ",1,3", ",2.5,NA", ";2;3"])
 def test_a_first_value_that_is_missing_is_told(tmp_path, line):
     (tmp_path / "a.csv").write_text(f"{line}\n4{line}\n".replace('4""', "4"))
     with pytest.raises(
-        ValueError, match="a.csv .* its first line begins with an empty value. If it is a line of names"
+        ValueError, match="a.csv .* its first lines may have names or values. Begin those that have names with #"
     ):
         read_snapshots(tmp_path / "a.csv")
 
@@ -350,7 +538,7 @@ def test_headers_that_are_no_dictionaries_are_told(tmp_path, header):
 @pytest.mark.parametrize("line", ["1,,3", "1+2j,2,3", "NA,2,3", "0x10,2,3", "1,x,3", "--,2,3"])
 def test_a_first_snapshot_that_is_incomplete_is_no_line_of_names(tmp_path, line):
     (tmp_path / "a.csv").write_text(f"{line}\n4,5,6\n7,8,9\n")
-    with pytest.raises(ValueError, match="a.csv cannot be read as text .* at row 0"):
+    with pytest.raises(ValueError, match="a.csv cannot be read as text .* line 1, column [12]: "):
         read_snapshots(tmp_path / "a.csv")
 
 

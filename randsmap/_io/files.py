@@ -209,13 +209,13 @@ def write_checked(
     """`write_atomically`, with checksums of the file and of the `others` in ``path.sha256``."""
     write_atomically(path, write)
     text = _checksums(path, *others)
-    write_atomically(_stamp(path), lambda file: file.write(text.encode()))
+    write_atomically(f"{path}.sha256", lambda file: file.write(text.encode()))
 
 
 def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> bool:
     """True if these files have the checksums that `write_checked` has stored."""
     try:
-        return _stamp(path).read_text() == _checksums(path, *others)
+        return Path(f"{path}.sha256").read_text() == _checksums(path, *others)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -228,10 +228,6 @@ def checksum(path: str | os.PathLike[str]) -> str:
 
 def _checksums(*paths):
     return "".join(f"{checksum(path)}\n" for path in paths)
-
-
-def _stamp(path):
-    return Path(f"{path}.sha256")
 
 
 def save_arrays(file: BinaryIO, arrays: Mapping[str, ArrayLike], *, compressed: bool = False) -> None:

@@ -218,14 +218,8 @@ def _arrays_of_format_4(file: BufferedReader, end: int) -> Iterator[tuple[str, M
         order = "<" if int.from_bytes(header[:4], "little") < 5000 else ">"
         code, rows, columns, is_complex, length = np.frombuffer(header, order + "i4").tolist()
         machine, zero, stored, kind = (code // digit % 10 for digit in (1000, 100, 10, 1))
-        if (
-            not 0 <= code < 5000
-            or machine != (order == ">")
-            or zero
-            or stored > 5
-            or kind > 2
-            or min(rows, columns) < 0
-        ):
+        of_others = machine != (order == ">") or zero or stored > 5 or kind > 2
+        if of_others or not 0 <= code < 5000 or min(rows, columns) < 0:
             raise ValueError(f"the header of the array at byte {start} is damaged, or of a VAX or a Cray")
         dtype = np.dtype(order + _STORED_4[stored])
         size = dtype.itemsize * rows * columns * (1 + (is_complex != 0))
