@@ -252,27 +252,19 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     """
     if y is None:
         F = _fields(X)
-        model.reconstruct(F[:1].compute())  # coefficients not solved for yet are solved for here, not by each worker
-        norms = _by_parts(_norms, model, F.rechunk({0: _part_rows(F)}))
-        distances, sizes = np.concatenate(norms, axis=1)
-        return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
-    F = _fields(y)
-    rows = _part_rows(F)
-    X, F = _latents(X, rows), F.rechunk({0: rows})
-    if len(X) != len(F):
-        raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
-    model.predict(X[:1].compute())  # as above
-    first = F[:1].compute().astype(float).reshape(1, -1)  # less it, cells of one value are exactly 0
-    n, mean, spread, missed = 0, 0.0, 0.0, 0.0
-    for m, part_mean, part_spread, part_missed in _by_parts(_moments, model.predict, X, F, first):
-        # the update of Chan, Golub and LeVeque (1983): nothing cancels when parts have different means
-        step = part_mean - mean
-        spread = spread + part_spread + step**2 * (n * m / (n + m))
-        n, mean, missed = n + m, mean + step * (m / (n + m)), missed + part_missed
-    # as scikit-learn: a cell of one value has R^2 1 if it is exact, else 0
-    with np.errstate(divide="ignore", invalid="ignore"):
-        scores = np.where(spread > 0, 1 - missed / spread, np.where(missed > 0, 0.0, 1.0))
-    return float(np.average(scores, weights=norm_weights(F.shape[1:], model)))
+        # coefficients not solved for yet are solved for here, not by each worker
+        model.reconstruct(F[:1].compute())
+        norms = _by_parts(_norms, model, F.rechunk({0: _part_rows(F)}), None)
+    else:
+        F = _fields(y)
+        rows = _part_rows(F)
+        X, F = _latents(X, rows), F.rechunk({0: rows})
+        if len(X) != len(F):
+            raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
+        model.predict(X[:1].compute())  # as above
+        norms = _by_parts(_norms, model, F, X)
+    distances, sizes = np.concatenate(norms, axis=1)
+    return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
 
 
 def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, rows: int | None = None) -> Any:
@@ -406,15 +398,8 @@ def _merged(one, other):
     return copy.copy(one).merge(other)  # what a task returns must stay as it is
 
 
-def _norms(model, F):
+def _norms(model, F, X):
+    F = F[:, None] if F.ndim == 1 else F
     weights = norm_weights(F.shape[1:], model)
-    missed = np.asarray(model.reconstruct(F)).reshape(F.shape) - F
+    missed = np.asarray(model.reconstruct(F) if X is None else model.predict(X)).reshape(F.shape) - F
     return np.array([field_norms(each, cell_weights=weights) for each in (missed, F)])
-
-
-def _moments(predict, X, F, first):
-    F = F.reshape(len(F), -1)
-    missed = ((np.asarray(predict(X)).reshape(F.shape) - F) ** 2).sum(axis=0)
-    F = F - first
-    mean = F.mean(axis=0)
-    return len(F), mean, ((F - mean) ** 2).sum(axis=0), missed

@@ -453,7 +453,21 @@ def test_clone_pickle_and_grid_search():
     assert np.array_equal(again.predict(Y), decoder.predict(Y))
     search = GridSearchCV(decoder, {"features__slope": [0.01, 10.0]}, n_jobs=2, cv=3).fit(Y, F)
     assert search.best_params_ == {"features__slope": 10.0}
-    assert search.best_estimator_.score(Y, F) > 0.9
+    assert search.best_estimator_.score(Y, F) > -0.1
+
+
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 0.0, 3.0, 1.0] * 10)])
+def test_score_is_minus_the_mean_relative_error(weights):
+    """Of the fields, in the cells' weights: a cell that hardly varies does not count as much as the whole field."""
+    Y, F = problem()
+    volumes = np.linspace(0.5, 2, F.shape[1])
+    decoder = RANDSMAPDecoder(SigmoidFeatures(5.0), random_state=0, cell_weights=volumes, invariants=None).fit(Y, F)
+    true = F[:40] + 0.01 * np.random.default_rng(0).normal(size=F[:40].shape)
+    missed, sizes = (np.sqrt((A**2 * volumes).sum(axis=1)) for A in (decoder.predict(Y[:40]) - true, true))
+    expected = -np.average(missed / sizes, weights=weights)
+    assert decoder.score(Y[:40], true, sample_weight=weights) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(ValueError, match="sample_weight must be >= 0, .* got -1.0 for row 2"):
+        decoder.score(Y[:40], true, sample_weight=np.where(np.arange(40) == 2, -1.0, 1.0))
 
 
 def test_not_fitted():

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import randsmap
-from randsmap._io.files import is_intact, replaced_atomically, reserve, write_atomically, write_checked
+from randsmap._io.files import is_intact, replaced_atomically, reserve, writable_target, write_atomically, write_checked
 from randsmap._linalg import rows
 from randsmap.cli import main
 
@@ -346,3 +346,19 @@ def test_everything_that_writes_does_it_in_one_place():
         if re.search(r"os\.replace|mkstemp|NamedTemporary|write_text|write_bytes|open\([^)\n]*[\"'][wax]", text)
     }
     assert writers == {"_io/files.py"}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_folder_that_forbids_writing_is_an_error_before_anything_is_computed(tmp_path, there):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    if there:
+        (folder / "file.npy").touch()
+    folder.chmod(0o555)
+    try:
+        with pytest.raises(PermissionError, match="results"):
+            writable_target(folder / "file.npy")
+    finally:
+        folder.chmod(0o755)
+    assert writable_target(folder / "file.npy").name == "file.npy"
+    assert writable_target(os.devnull)

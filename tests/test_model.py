@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -290,9 +292,7 @@ def test_the_encoder_is_fitted_to_some_of_any_rows(bumps, kind):
 
 def test_scores_say_what_they_are():
     assert "relative L2 error" in randsmap.ManifoldModel.score.__doc__
-    assert "R^2" in randsmap.RANDSMAPDecoder.score.__doc__.replace("R²", "R^2").replace(
-        "coefficient of determination", "R^2"
-    )
+    assert "relative L2 error" in randsmap.RANDSMAPDecoder.score.__doc__
 
 
 def test_consistency_brings_the_latents_of_decoded_fields_nearer():
@@ -324,3 +324,17 @@ def test_consistency_brings_the_latents_of_decoded_fields_nearer():
     for wrong in (-1, 1.5, True):
         with pytest.raises((TypeError, ValueError), match="consistency"):
             model.inverse_transform(Y, consistency=wrong)
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0, 2e3, 1e-4])
+def test_fields_in_other_units_are_warned_of(bumps, scale):
+    """Fields whose mass is 1000 times that of the fit, or a thousandth; nothing of the usual spread."""
+    F = bumps / bumps.sum(axis=1, keepdims=True)
+    model = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), randsmap.RANDSMAPDecoder(random_state=0)).fit(F)
+    pod = randsmap.POD(2, invariants="mass").fit(F)
+    for encode in (model.transform, model.reconstruct, model.score, pod.transform):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            encode(scale * F)
+        units = [str(each.message) for each in found if "other units" in str(each.message)]
+        assert len(units) == (not 1e-3 < scale < 1e3), (encode, units)

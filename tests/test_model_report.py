@@ -232,6 +232,24 @@ def test_without_jinja_nothing_is_done(model, bumps, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_report_of_fields_at_parameters(bumps, tmp_path, capsys):
+    """Its errors are those of the predicted fields, by a function and by the command line."""
+    places = np.linspace(0, 1, len(bumps))[:, None]
+    model = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(3))).fit(places[::2], bumps[::2])
+    errors = randsmap.model.reconstruction_errors(model, bumps, parameters=places)["relative_l2"]
+    model.save(tmp_path / "m.npz")
+    np.save(tmp_path / "F.npy", bumps)
+    np.save(tmp_path / "p.npy", places)
+    command = ("report", tmp_path / "m.npz", tmp_path / "F.npy", "--out", tmp_path / "page.html", "--parameters")
+    assert cli.main([str(each) for each in (*command, tmp_path / "p.npy")]) == 0
+    page = Page(tmp_path / "page.html")
+    assert f"{100 * errors.max():.3g}" in page.text and "--parameters" in page.text
+    found = _evaluation.evaluate(model.model_, bumps, model.latents(places))
+    np.testing.assert_allclose(found.l2, errors, rtol=1e-9)
+    with pytest.raises(ValueError, match="parameters must have a row for each of"):
+        write_model_report(model, bumps, tmp_path / "page.html", parameters=places[:3])
+
+
 @pytest.mark.slow
 def test_examples_of_the_page_on_reports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

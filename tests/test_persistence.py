@@ -891,3 +891,31 @@ def test_models_travel_between_environments(tmp_path):
             ):
                 for ours, theirs in zip(outputs(model), outputs(again)):
                     assert bits(ours) == bits(theirs)
+
+
+@pytest.mark.parametrize(
+    "name, value, wanted",
+    [
+        ("kernel", np.str_("matern"), "matern"),
+        ("nu", np.float32(2.5), 2.5),
+        ("degree", np.int8(1), 1),
+        ("length_scale", np.longdouble(0.5), 0.5),
+        ("length_scale", np.array([0.5, 0.25], np.longdouble), np.array([0.5, 0.25])),
+        ("center", np.True_, True),
+        ("bounds", (np.float32(-9), None), (-9.0, None)),
+        ("bounds", np.str_("nonnegative"), "nonnegative"),
+    ],
+)
+def test_parameters_that_are_numpys_are_saved(tmp_path, name, value, wanted):
+    """As they come out of a grid or an array; what is loaded decodes the same fields."""
+    Y, F = np.random.default_rng(0).uniform(size=(20, 2)), np.random.default_rng(1).uniform(size=(20, 5))
+    decoder = randsmap.KernelDecoder(**{"kernel": "matern", "nu": 2.5, name: value}).fit(Y, F)
+    randsmap.persistence.save(decoder, tmp_path / "decoder.npz")
+    again = randsmap.load(tmp_path / "decoder.npz")
+    found = again.get_params()[name]
+    assert type(found) is type(wanted) and np.all(np.asarray(found == wanted))
+    np.testing.assert_array_equal(again.predict(Y), decoder.predict(Y))
+    families = np.array(["gaussian"])
+    found = randsmap.AutoDecoder(n_trials=1, families=families).fit(Y, F)
+    randsmap.persistence.save(found, tmp_path / "auto.npz")
+    assert randsmap.load(tmp_path / "auto.npz").families == ["gaussian"]

@@ -52,21 +52,20 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 def writable_target(path: str | os.PathLike[str]) -> Path:
     """The file that a write to `path` makes or replaces: the last of a chain of links.
 
-    OSError if its folder is missing, it is a folder, or its mode forbids writing (for the superuser: to everybody).
+    OSError if its folder is missing, it is a folder, or its mode or that of its folder, in which a temporary file is
+    made, forbids writing (for the superuser: to everybody).
     """
     path = expanded(path)
     target = Path(os.path.realpath(path))
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        if not target.parent.is_dir():
-            raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}") from None
-        return target
-    if stat.S_ISDIR(status.st_mode):
+    places = [target] if os.path.exists(path) else []
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}")
+    if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
-    # os.access grants everything to the superuser
-    if not os.access(path, os.W_OK) or not status.st_mode & 0o222:
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    for place in places if is_stream(path) else [*places, target.parent]:
+        # os.access grants everything to the superuser
+        if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     return target
 
 

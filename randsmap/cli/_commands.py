@@ -475,15 +475,17 @@ def report(arguments):
     if arguments.out.suffix.lower() in (".npy", ".npz"):
         raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
     _check_out(arguments)
-    model = _model_of(arguments)
-    snapshots = _read_fields(arguments, model)
+    at_parameters = arguments.parameters is not None
+    model = _model_of(arguments, at_parameters)
+    snapshots = _read_fields(arguments, model.model_ if at_parameters else model)
     groups = _groups_of(arguments, len(snapshots))
-    options = ("out", "key", "transpose", "groups", "groups_key", "shape")
+    options = ("out", "key", "transpose", "parameters", "parameters_key", "groups", "groups_key", "shape")
     with show_progress():
         path = randsmap.reports.write_model_report(
             model,
             snapshots,
             arguments.out,
+            parameters=_parameters_of(arguments, len(snapshots), model.n_features_in_) if at_parameters else None,
             groups=groups,
             shape=arguments.shape,
             title=f"{arguments.model.name} on {arguments.input.name}",

@@ -197,6 +197,9 @@ _COMMANDS = {
         {
             **_MODEL,
             **_FIELDS,
+            "--parameters FILE": "times or parameters of the snapshots: a report of the fields that a model of `fit "
+            "--parameters` predicts",
+            "--parameters-key NAME": _KEY,
             "--out FILE": "such as report.html",
             "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
             "--groups-key NAME": _KEY,

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import check_domain, validate_data
+from randsmap._interface.arrays import as_array, check_domain, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
@@ -29,6 +29,7 @@ from randsmap.features import check_length_scale
 from randsmap.invariants import norm_weights
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
+from randsmap.metrics import scaled_l2
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
@@ -153,15 +154,18 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     )
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """Coefficient of determination R^2, the mean over the cells by their weights, for scikit-learn's tools.
+        """Minus the mean of `metrics.scaled_l2` over the decoded fields (higher is better, 0 at best).
+
+        Except for empty and tiny fields that is the relative L2 error, in the norm of the cells' weights.
 
         Parameters
         ----------
         X : array-like (n, d)
-            Latent coordinates, n >= 2.
+            Latent coordinates.
         y : array-like (n, M) or (n, *field_shape_)
             Their true fields.
         sample_weight : array-like (n,), optional
+            Weights >= 0 of the fields in the mean.
 
         Returns
         -------
@@ -172,15 +176,26 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `predict`, and if y is not of its shape.
         """
-        from sklearn.metrics import r2_score
-
         predicted = np.asarray(self.predict(X))
-        if predicted.ndim > 2:
-            predicted = predicted.reshape(len(predicted), -1)
+        true = np.asarray(field_rows(self, y, name="y"), dtype=float).reshape(len(predicted), -1)
         weights = norm_weights(self.field_shape_, self)
-        mean: Any = "uniform_average" if weights is None else weights
-        rows = field_rows(self, y, name="y")
-        return float(r2_score(rows, predicted, sample_weight=sample_weight, multioutput=mean))
+        errors = scaled_l2(
+            true, predicted.reshape(true.shape), cell_weights=None if weights is None else weights.ravel()
+        )
+        if sample_weight is not None:
+            sample_weight = as_array(sample_weight, "sample_weight", (len(true),))
+            i = int(np.argmin(sample_weight))
+            if sample_weight[i] < 0 or not sample_weight.any():
+                raise ValueError(
+                    f"sample_weight must be >= 0, and positive for some row, got {sample_weight[i]} for row {i}"
+                )
+        return -float(np.average(errors, weights=sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        assert tags.regressor_tags is not None
+        tags.regressor_tags.poor_score = True  # scikit-learn's checks expect R^2 near 1
+        return tags
 
     @property
     def _n_outputs(self):

@@ -67,7 +67,11 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
         """
         check_fitted(self, "_encoding")
         encode = self._encoding.coordinates
-        return by_blocks(lambda F: encode(validate_data(self, F, reset=False)), field_rows(self, X))
+        rows = field_rows(self, X)
+        latents = by_blocks(lambda F: encode(validate_data(self, F, reset=False)), rows)
+        if hasattr(self, "invariants_"):
+            self.invariants_.warn_of_units(rows)
+        return latents
 
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
         """Derivatives of the latent coordinates with respect to the fields.

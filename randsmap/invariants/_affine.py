@@ -173,6 +173,19 @@ class AffineInvariants:
                     f"of |C|^T |f|, C the column, not to round-off"
                 )
 
+    def warn_of_units(self, F: ArrayLike) -> None:
+        """Warn if invariants of fields (n, M), of the first hundred, are 1000 times those of the fit, or a 1000th."""
+        F = np.asarray(F[:100], dtype=float).reshape(-1, len(self.matrix))  # type: ignore[index]
+        with np.errstate(all="ignore"):
+            ratios = np.abs(F @ self.matrix / self.values)
+        for j, ratio in enumerate(np.median(ratios, axis=0) if len(F) else []):
+            if 0 < ratio < np.inf and not 1e-3 < ratio < 1e3:
+                what = "mass" if self.in_words[0].startswith("the mass") else f"value of invariant {j}"
+                warn_caller(
+                    f"the {what} of these fields is {ratio:.1g} times that of the training fields: they may be in "
+                    "other units, and what is made of them in the units of the training fields"
+                )
+
     def _rest(self, C):
         """Distance of columns C^T (k, M) from the span of the independent ones, relative to the size of each entry."""
         # Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is

@@ -196,7 +196,10 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         X = field_rows(self, X)
         if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
-        return encoded(self.encoder_, X)
+        latents = encoded(self.encoder_, X)
+        if hasattr(self.decoder_, "invariants_"):
+            self.decoder_.invariants_.warn_of_units(X)
+        return latents
 
     @property
     def _n_features_out(self) -> int | None:
@@ -432,8 +435,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
-        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is scikit-learn's R^2
-        of the fields at given latents.
+        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
+        the fields at given latents.
 
         {score}
         """

@@ -3,7 +3,8 @@
 A file is an ``.npz`` without pickles: a manifest in JSON (the classes by name, their parameters) and the arrays, named
 by the attribute that holds them (``decoder_.coef_``). `randsmap.persistence._archive` describes the bytes. Parameters
 are numbers, strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A random generator
-is stored as None, so a second `fit` of the loaded model draws other features; NumPy scalars come back as Python's.
+is stored as None, so a second `fit` of the loaded model draws other features; NumPy scalars and
+strings come back as Python's.
 
 Loading makes classes of the package only, and checks each parameter and fitted attribute against its declaration: a
 forged file raises ValueError, and never makes a compiled kernel read beyond an array.
@@ -215,14 +216,16 @@ class _Writer:
         """A parameter or attribute as JSON."""
         if depth > _MAX_DEPTH:
             raise TypeError(f"{path} is nested too deeply for a model file")
-        if isinstance(value, np.generic) and value.dtype.str in _archive.DTYPES:
-            value = value.item()
+        if isinstance(value, np.generic) and value.dtype.kind in "biufU":
+            value = float(value) if value.dtype.kind == "f" else value.item()
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:  # its repr, as JSON has it, is exact
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
+        if type(value) is np.ndarray and value.dtype.char in "Ug":  # as what they hold
+            value = value.tolist() if value.dtype.char == "U" else value.astype(float)
         if type(value) in (np.ndarray, np.memmap):
             if value.dtype.newbyteorder("<").str not in _archive.DTYPES:
                 raise TypeError(f"{path} has elements of type {value.dtype}, which a model file cannot hold")

@@ -54,18 +54,21 @@ def decoded_rows(model: Any, latents: _Values) -> _Values:
         return np.asarray(model.inverse_transform(latents)).reshape(len(latents), -1)
 
 
-def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
-    """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks."""
+def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -> Evaluation:
+    """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks.
+
+    Given the latents (n, d) of the fields that are wanted, these are decoded.
+    """
     rows = Rows.of(snapshots, "snapshots")
     C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
     n_invariants = C.shape[1]
     weights = norm_weights(getattr(model, "field_shape_", (rows.width,)), model)
     if not n_invariants:
         C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
-    latents, norms, invariants, ranges = [], [], [], []
-    for _, _, F in rows.blocks(what="evaluating"):
-        latents.append(np.asarray(model.transform(F)))
-        F_hat = decoded_rows(model, latents[-1])
+    encoded, norms, invariants, ranges = [], [], [], []
+    for start, stop, F in rows.blocks(what="evaluating"):
+        encoded.append(np.asarray(model.transform(F)) if latents is None else latents[start:stop])
+        F_hat = decoded_rows(model, encoded[-1])
         pairs = [in_norm(each, weights) for each in (F, F_hat - F)], [F, F_hat - F]
         norms.append([np.linalg.norm(F, order, axis=1) for order, pair in zip((2, np.inf), pairs) for F in pair])
         invariants.append(_invariant_errors(F, F_hat, C))
@@ -75,7 +78,7 @@ def evaluate(model: Any, snapshots: ArrayLike) -> Evaluation:
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
     l2 = distances_l2 / error_scales(sizes_l2)
     lowest, highest = np.min(ranges, axis=0), np.max(ranges, axis=0)
-    Y = np.concatenate(latents)
+    Y = np.concatenate(encoded)
     examined = _examined(l2)
     leverage, limit = _leverage(model, Y[examined])
     return Evaluation(

@@ -54,6 +54,7 @@ def write_model_report(
     snapshots: ArrayLike,
     path: str | os.PathLike[str],
     *,
+    parameters: ArrayLike | None = None,
     groups: ArrayLike | None = None,
     shape: Sequence[int] | None = None,
     mesh: tuple[ArrayLike, ArrayLike] | None = None,
@@ -72,6 +73,8 @@ def write_model_report(
         One field per row, preferably some that the model was not fitted to.
     path : path
         The file, written whole or not at all; its folder is made if missing.
+    parameters : array_like (n, p), optional
+        Parameters of the snapshots: the report is of the fields that a ParametricModel predicts there.
     groups : array_like (n,), optional
         Labels of trajectories or other groups, each of which is a line in the picture of the errors.
     shape : sequence of int, optional
@@ -121,7 +124,12 @@ def write_model_report(
     shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
     if mesh is not None:
         plotting.check_mesh(mesh, M, "a field")
-    found = evaluate(model, rows)
+    latents = None
+    if parameters is not None:
+        latents, model = model.latents(parameters), model.model_
+        if len(latents) != n:
+            raise ValueError(f"parameters must have a row for each of {n} snapshots, got {len(latents)}")
+    found = evaluate(model, rows, latents)
     worst = worst_rows(found.l2, labels)
     return write_page(
         path,
