@@ -217,7 +217,10 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             X = validate_data(self, X, reset=True)
             given = check_parameters(self)
             P = check_n_features(self.n_features, X.shape[0])
-            scale = np.ones(1) if latent_scale is None else np.asarray(latent_scale, dtype=float)
+            d = X.shape[1]
+            scale = (
+                np.ones(d) if latent_scale is None else np.full(d, check_length_scale(latent_scale, d, "latent_scale"))
+            )
             with np.errstate(over="ignore", invalid="ignore"):  # the error below names the parameters
                 drawn = self.draw(rng, X / scale, P, scale, given)
                 drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain
+from randsmap._interface.arrays import as_array, check_domain, check_samples, real_numbers
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_number, document
 from randsmap._io.progress import steps
@@ -176,13 +175,11 @@ def conservation_error(
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass' or an array, got {invariants!r}")
         return _by_blocks(y_true, y_pred, _mass_error)
-    if np.ndim(invariants) == 1:
-        C = as_array(invariants, "invariants", (None,))[:, None]
-    else:
-        C = as_array(invariants, "invariants")
-    n_cells = math.prod(np.shape(y_true)[1:])
-    if C.shape[0] != n_cells:
-        raise ValueError(f"invariants must have a row for each of {n_cells} cells, got shape {C.shape}")
+    layout = flattened(y_true, "y_true")[1]
+    C = real_numbers(layout.values(invariants, "invariants", columns=True), "invariants")
+    C = as_array(C[:, None] if C.ndim == 1 else C, "invariants")
+    if len(C) != layout.n_cells:
+        raise ValueError(f"invariants must have a row for each of {layout.n_cells} cells, got shape {C.shape}")
     return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
 
 
@@ -193,7 +190,7 @@ def field_norms(
     check_choice(norm, "norm", tuple(_NORMS))
     rows, layout = flattened(y, name)
     fields = Rows.of(rows, name)
-    weights, size = check_cell_weights(cell_weights, layout.shape), _NORMS[norm]
+    weights, size = check_cell_weights(cell_weights, layout), _NORMS[norm]
     return np.concatenate([size(in_norm(_in_domain(F, name), weights)) for _, _, F in fields.blocks(what="norms")])
 
 
@@ -251,9 +248,9 @@ def _scaled(
     if np.ndim(fields) == 0:
         usual = check_number(fields, "reference", low=0)
     else:
+        flattened(y_true, "y_true")[1].compare(fields, name, whose="y_true")
         usual = median_norm(field_norms(fields, norm, name, cell_weights))
-    shape = () if cell_weights is None else np.shape(y_true)[1:]
-    weights = check_cell_weights(cell_weights, shape)
+    weights = None if cell_weights is None else check_cell_weights(cell_weights, flattened(y_true, "y_true")[1])
     return _by_blocks(y_true, y_pred, partial(_errors, norm=_NORMS[norm], reference=usual, weights=weights))
 
 
@@ -269,6 +266,8 @@ def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, 
     shapes = [layout.shape for _, layout in layouts if len(layout.shape) > 1]
     if len(set(shapes)) > 1:
         raise ValueError(f"y_true and y_pred must have the same shape, got fields of shape {shapes[0]} and {shapes[1]}")
+    check_samples(y_true=y_true, y_pred=y_pred)
+    layouts[0][1].compare(y_pred, "y_pred", whose="y_true")
     true, predicted = (Rows.of(y, name) for (y, _), (_, name) in zip(layouts, named))
     if true.shape != predicted.shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {true.shape} and {predicted.shape}")

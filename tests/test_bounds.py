@@ -330,7 +330,7 @@ def test_out():
         (dict(lower=np.nan), "nan for cell 0"),
         (dict(lower=np.inf), "inf for cell 0"),
         (dict(lower=[0.0, 0.0]), "length 3, got 2"),
-        (dict(lower="a"), "must be a number"),
+        (dict(lower="a"), "must be an array of real numbers"),
         (dict(weights=np.eye(3)[:, :2], total=1.0), r"total must have shape \(2,\) or \(1, 2\), got \(\)"),
         (dict(weights=np.eye(3), total=[1.0, 2.0, -3.0]), "value -3.0 of invariant 2 in row 0 is out of reach by 3"),
         (

@@ -13,7 +13,8 @@ from sklearn.utils import get_tags
 
 import randsmap
 from randsmap import metrics
-from randsmap._interface.fields import XarrayMetadata, flattened
+from randsmap._interface.fields import flattened
+from randsmap._interface.labels import Labels
 from randsmap.persistence import save
 
 N, NY, NX = 40, 4, 6
@@ -344,6 +345,7 @@ def labelled():
             "distance": (("y", "x"), np.hypot(*np.meshgrid(y, x, indexing="ij"))),
             "name": ("y", ["a", "b", "c", "dd"]),
             "start": np.datetime64("2020-01-01", "ns"),
+            "height": 2.5,
         },
     )
 
@@ -409,7 +411,7 @@ def test_the_axes_of_fit_in_another_order_are_refused(name):
                 method(other)
 
 
-def test_cells_that_lie_elsewhere_than_in_fit_are_told():
+def test_cells_that_lie_elsewhere_than_in_fit_are_refused():
     """Latitudes that run the other way have the right shape and the wrong cells."""
     xarray = pytest.importorskip("xarray")
     x = np.linspace(10.0, 20.0, F.reshape(len(F), -1).shape[1])
@@ -419,9 +421,159 @@ def test_cells_that_lie_elsewhere_than_in_fit_are_told():
         warnings.simplefilter("error")
         for same in (fields[:3], fields.assign_coords(x=x * (1 + 1e-8)), fields.drop_vars("x"), fields.values):
             model.transform(same)
-    for other in (fields[:, ::-1], fields.assign_coords(x=x + 0.1)):
-        with pytest.warns(UserWarning, match="X has other coordinates along 'x' than the fields of fit"):
+    for other, labels in ((fields[:, ::-1], "20.0 at place 0"), (fields.assign_coords(x=x + 0.1), "10.1 at place 0")):
+        with pytest.raises(
+            ValueError, match=f"other labels along 'x' than the fields of fit, {labels} where that is 10"
+        ):
             model.transform(other)
+
+
+def coordinates():
+    """Labels of 24 cells of every kind that xarray and pandas have, by name."""
+    pandas = pytest.importorskip("pandas")
+    days = pandas.date_range("2020-01-01", periods=24)
+    product = pandas.MultiIndex.from_product([[3.0, 2.0, 1.0], list("abcdefgh")], names=["lat", "site"])
+    return {
+        "numbers": np.arange(24) * 0.5 - 3,
+        "integers": 10**9 + np.arange(24),  # float32 cannot tell these
+        "names": [f"S{i}" for i in range(24)],
+        "dates": days,
+        "durations": days - days[0],
+        "dates of a zone": days.tz_localize("Europe/Berlin"),
+        "periods": pandas.period_range("2020-01", periods=24, freq="M"),
+        "categories": pandas.CategoricalIndex(list("abcdefghijkl") * 2),
+        "levels": product,
+        "levels of dates": pandas.MultiIndex.from_arrays([days, np.arange(24)], names=["day", "number"]),
+    }
+
+
+def with_labels(index, dim="cell"):
+    import pandas
+    import xarray
+
+    is_product = isinstance(index, pandas.MultiIndex)
+    coords = xarray.Coordinates.from_pandas_multiindex(index, dim) if is_product else {dim: index}
+    return xarray.DataArray(ROWS, dims=("time", dim), coords=coords, name="u").assign_coords(time=np.arange(N))
+
+
+KINDS = "numbers, integers, names, dates, durations, dates of a zone, periods, categories, levels, levels of dates"
+
+
+@pytest.mark.parametrize("kind", [*KINDS.split(", "), "dates of a calendar"])
+def test_labels_of_every_kind_survive_and_are_compared(tmp_path, kind):
+    xarray = pytest.importorskip("xarray")
+    if kind == "dates of a calendar":
+        pytest.importorskip("cftime")
+        index = xarray.date_range("2000-02-27", periods=24, calendar="noleap", use_cftime=True)
+    else:
+        index = coordinates()[kind]
+    X = with_labels(index)
+    model = clone(MODELS["POD alone"]).fit(X)
+    model.save(tmp_path / "m.npz")
+    latents = model.transform(X)
+    for other in (model, pickle.loads(pickle.dumps(model)), randsmap.load(tmp_path / "m.npz")):
+        fields = other.inverse_transform(latents)
+        assert fields.identical(X.drop_vars("time").copy(data=fields.values))
+        assert type(fields.indexes["cell"]) is type(X.indexes["cell"])
+        if "levels" in kind:
+            assert fields.unstack("cell").identical(X.drop_vars("time").copy(data=fields.values).unstack("cell"))
+        np.testing.assert_array_equal(other.transform(X), latents)
+        swapped = np.arange(24)
+        swapped[[0, 1]] = 1, 0
+        with pytest.raises(ValueError, match="X has other labels along '.*' than the fields of fit, .* at place 0"):
+            other.transform(X[:, swapped])
+        with pytest.raises(ValueError, match="U has other labels along"):
+            other.vjp(latents[:2], X[:2, swapped])
+
+
+def test_dates_of_another_unit_and_rows_of_stacked_axes_are_the_same(labelled):
+    xarray = pytest.importorskip("xarray")
+    X = with_labels(coordinates()["dates"].as_unit("ns"))
+    model = clone(MODELS["POD alone"]).fit(X)
+    np.testing.assert_array_equal(model.transform(with_labels(coordinates()["dates"].as_unit("s"))), model.transform(X))
+    grid = xarray.DataArray(F, dims=("time", "y", "x"), coords={"y": list("abcd"), "x": np.arange(NX)})
+    model = clone(MODELS["POD alone"]).fit(grid)
+    rows = grid.stack(cell=("y", "x"))
+    np.testing.assert_array_equal(model.transform(rows), model.transform(grid))
+    for other in (rows[:, ::-1], grid.stack(cell=("x", "y"))):
+        with pytest.raises(ValueError, match="other labels along '[xy]' than the fields of fit"):
+            model.transform(other)
+    # one value that all cells share, and what was measured beside an index, need not be the same
+    labelled = labelled.assign_coords(y=np.arange(NY))
+    other = labelled.assign_coords(start=np.datetime64("2021-01-01", "ns"), distance=labelled.distance + 1)
+    model = clone(MODELS["POD alone"]).fit(labelled)
+    np.testing.assert_array_equal(model.transform(other), model.transform(labelled))
+
+
+def test_tables_are_compared_and_give_arrays(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    names = [f"S{i}" for i in range(24)]
+    frame = pandas.DataFrame(ROWS, columns=names)
+    weights = pandas.Series(np.linspace(1, 2, 24), index=names)
+    decoder = randsmap.KernelDecoder(cell_weights=weights).fit(Y, frame)
+    plain = randsmap.KernelDecoder(cell_weights=weights.values).fit(Y, ROWS)
+    assert type(decoder.predict(Y)) is np.ndarray and np.array_equal(decoder.predict(Y), plain.predict(Y))
+    save(decoder.set_params(cell_weights=weights.values), tmp_path / "d.npz")
+    for fitted in (decoder, randsmap.load(tmp_path / "d.npz")):
+        with pytest.raises(
+            ValueError, match="y has other labels along 'columns' than the fields of fit, S23 at place 0"
+        ):
+            fitted.score(Y, frame[names[::-1]])
+    for name, wrong in (
+        ("cell_weights", weights[::-1]),
+        ("invariants", pandas.DataFrame({"mass": weights, "more": weights**2})[::-1]),
+        ("bounds", (None, weights[::-1])),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has other labels along '.*' than the fields of fit, S23"):
+            randsmap.KernelDecoder(**{name: wrong}).fit(Y, frame)
+        with pytest.raises(ValueError, match=f"{name} has other labels"):  # the model's decoder is told the labels
+            randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(**{name: wrong})).fit(frame)
+    # samples: an index that nobody gave is compared where the other is an order of it
+    for index in (np.arange(N)[::-1], np.arange(N)):
+        latents = pandas.DataFrame(Y[index], index=index)
+        if index[0]:
+            with pytest.raises(
+                ValueError, match="y has other labels along 'index' than X, 0 at place 0 where that is 39"
+            ):
+                clone(KERNEL).fit(latents, frame)
+        else:
+            clone(KERNEL).fit(latents, frame)
+    with pytest.raises(ValueError, match="groups has other labels along 'index' than snapshots"):
+        randsmap.autotune(frame, groups=pandas.Series(np.arange(N) % 4)[::-1])
+    latents = pandas.DataFrame(Y, columns=[10, 20])
+    with pytest.raises(ValueError, match="feature names should match"):
+        clone(KERNEL).fit(latents, frame).predict(latents[[20, 10]])
+
+
+def test_decoders_are_merged_only_with_the_same_labels():
+    X = with_labels(coordinates()["names"])
+    start = randsmap.RFNNDecoder(randsmap.MonomialFeatures(2).fit(Y), latent_scale=1.0, regularization=1e-3)
+    one, two, other = (
+        clone(start, safe=False).set_params(features=start.features).partial_fit(Y, part) for part in (X, X, X[:, ::-1])
+    )
+    one.merge(two)
+    with pytest.raises(ValueError, match="the other decoder's y has other labels along 'cell' than this decoder's"):
+        one.merge(other)
+    with pytest.raises(ValueError, match="y has other labels"):
+        one.partial_fit(Y, X[:, ::-1])
+
+
+def test_masks_and_parameters_of_a_model_have_its_labels(labelled):
+    model = clone(MODELS["diffusion maps"]).fit(labelled)
+    latents, mask = model.transform(labelled)[:3], labelled[0] > labelled[0].mean()
+    np.testing.assert_array_equal(
+        model.inverse_transform(latents, cells=mask), model.inverse_transform(latents, cells=mask.values)
+    )
+    with pytest.raises(ValueError, match="cells has other labels along 'x'"):
+        model.inverse_transform(latents, cells=mask[:, ::-1])
+    weights = abs(labelled[0]) + 1
+    for wrong in (weights[:, ::-1], weights.T):
+        with pytest.raises(ValueError, match="cell_weights has "):
+            randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(cell_weights=wrong)).fit(labelled)
+        with pytest.raises(ValueError, match="weights (has|must have) "):
+            randsmap.project_bounds(labelled, weights=wrong, total=None)
+    weighted = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(cell_weights=weights)).fit(labelled)
+    assert weighted.inverse_transform(latents[:, :2]).dims == labelled.dims
 
 
 def test_searches_and_metrics_take_labelled_fields(labelled):
@@ -468,7 +620,7 @@ def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
     ],
 )
 def test_forged_labels_are_refused(tmp_path, name, value):
-    labels = XarrayMetadata(**{"dims": ("time", "x"), "name": None, "attrs": "{}", "coords": [], name: value})
+    labels = Labels(**{"dims": ("time", "x"), "name": None, "attrs": "{}", "coords": [], name: value})
     save(labels, tmp_path / "labels.npz")
     with pytest.raises(ValueError, match="not a valid model file"):
         randsmap.load(tmp_path / "labels.npz")

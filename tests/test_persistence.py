@@ -26,7 +26,8 @@ from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap._interface.fields import FieldShape, XarrayMetadata
+from randsmap._interface.fields import FieldShape
+from randsmap._interface.labels import Labels
 from randsmap._interface.state import NOT_SAVED, is_computed
 from randsmap._io.files import write_atomically
 from randsmap.model._errors import held_out_errors
@@ -123,10 +124,12 @@ def models():
     yield "shift of a shape", randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2))).fit(of_shape)
     coords = [
         ("x", ("x",), "", np.arange(4), '{"units": "m"}'),
-        ("day", ("y",), "<M8[D]", np.arange(3), "{}"),
+        ("day", ("y",), "datetime64[us]", ("2020-01-01", "2020-01-02", "2020-01-03"), "{}"),
+        ("cell", ("x",), "levels", [("a", "str", ("p", "q"), np.array([0, 1, 0, 1]))], "{}"),
+        ("a", ("x",), "level", (), "{}"),
         ("name", ("x",), "str", ("a", "b", "c", "d"), "{}"),
     ]
-    yield "labels", XarrayMetadata(("time", "y", "x"), "u", '{"title": "a run"}', coords)
+    yield "labels", Labels(("time", "y", "x"), "u", '{"title": "a run"}', coords)
 
 
 MODELS = dict(models())
@@ -172,7 +175,7 @@ def assert_same(a, b, path="model"):
 def outputs(model):
     """What a fitted object computes, on input of its own width."""
     rng = np.random.default_rng(5)
-    if isinstance(model, XarrayMetadata):  # test_fields has what they make
+    if isinstance(model, Labels):  # test_fields has what they make
         return [np.frombuffer(repr(vars(model)).encode(), np.uint8)]
     if isinstance(model, FieldShape):
         return [np.full(1, model.n_cells)]

@@ -490,7 +490,7 @@ FLAT = [
 @pytest.mark.parametrize("decoder, grid", FLAT, ids=lambda value: type(value).__name__)
 def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(always, decoder, grid):
     Y, F, Y_val, F_val = flat_fields()
-    fields = tuning._Validation(F, F_val, 2, grid, decoder, None)
+    fields = tuning._Validation((None, F), (None, F_val), 2, grid, decoder, None)
     fields.begin([decoder])
     fields.errors(clone(decoder), Y, Y_val)
     assert isinstance(fields.basis, FactoredRows) and fields.basis.coordinates.shape[1] < 20

@@ -1,7 +1,7 @@
 """The one way in for arrays: every array of numbers that a public method takes passes `as_array` or `validate_data`.
 
-Below are C-contiguous, aligned, finite float64 arrays, and kernels trust them. Errors state what was wrong, what
-was expected and what was given.
+What is a number is decided by `real_numbers` alone. Below are C-contiguous, aligned, finite float64 arrays, and
+kernels trust them. Errors state what was wrong, what was expected and what was given.
 
 scikit-learn's `check_array` needs 76 us for a row that needs no conversion (`as_array` 1.3 us). It also reads the
 values below a mask, dates and text as data, and does not name the place of a value that is not finite.
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from randsmap._interface.labels import axes_of, check_equal, comparable, index_of
 from randsmap._io.files import reserve
 
 _LINE = 64  # bytes of a cache line
@@ -31,7 +32,7 @@ def as_array(
     `shape` are the expected lengths of one or two axes, None: any; a matrix has at least min_rows and min_columns.
     With `repeat`, one row (shape[1],) stands for all rows, of which there may be none. Messages name the argument.
     """
-    array = _real_numbers(X, name)
+    array = real_numbers(X, name).astype(np.float64, copy=False)
     if repeat and array.ndim == 1:
         array = np.broadcast_to(array, (shape[0], len(array)))  # type: ignore[arg-type]
     _check_shape(array.shape, name, shape, repeat)
@@ -43,8 +44,10 @@ def as_array(
     return array
 
 
-def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None) -> NDArray[np.float64]:
-    """The argument X of an estimator's method by `as_array`, with scikit-learn's bookkeeping.
+def validate_data(
+    estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None, name: str = "X"
+) -> NDArray[np.float64]:
+    """The argument X of an estimator's method, or `name`, by `as_array`, with scikit-learn's bookkeeping.
 
     On reset `n_features_in_` and `feature_names_in_` are set, otherwise X is compared with them. A one-row `predict`
     takes the short path. `min_samples` is 1 on reset, else 0, so that a fitted estimator takes an empty batch.
@@ -64,22 +67,59 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
             return X
     from sklearn.utils.validation import validate_data as sklearn_validate
 
-    valid = as_array(X, "X", min_rows=0, min_columns=0)
+    valid = as_array(X, name, min_rows=0, min_columns=0)
     for length, least, what in zip(valid.shape, (min_samples, 1), ("sample", "feature")):
         if length < least:  # in the words that scikit-learn's tests expect
-            raise ValueError(f"X has {length} {what}(s) (shape={valid.shape}) while a minimum of {least} is required.")
+            raise ValueError(
+                f"{name} has {length} {what}(s) (shape={valid.shape}) while a minimum of {least} is required."
+            )
     try:
-        sklearn_validate(estimator, X if hasattr(X, "columns") else valid, reset=reset, skip_check_array=True)
+        sklearn_validate(estimator, _with_names(X, valid), reset=reset, skip_check_array=True)
     except ValueError as error:
         if len(valid) == getattr(estimator, "n_features_in_", None) != valid.shape[1]:
             raise ValueError(f"{error} X has {len(valid)} rows: if its columns are the samples, give X.T") from None
         raise
     if reset:
-        check_domain(valid, "X")
+        check_domain(valid, name)
     return valid
 
 
-def _real_numbers(X: Any, name: str) -> NDArray[np.float64]:
+def _with_names(X: Any, valid: NDArray[np.float64]) -> Any:
+    """What scikit-learn takes the names of columns from: labels that are no text are names, too."""
+    if hasattr(X, "columns") and not hasattr(X, "iloc"):
+        return X
+    index = index_of(X, 1)
+    if index is None or comparable(index)[0] == "range":
+        return X if hasattr(X, "columns") else valid
+    import pandas
+
+    return pandas.DataFrame(valid, columns=list(map(str, index)), copy=False)
+
+
+def check_samples(**arrays: Any) -> None:
+    """ValueError if two arrays, by their names, have other labels of the samples, or their axes another order."""
+    first: Any = None
+    for name, X in arrays.items():
+        axes = axes_of(X)
+        if axes is None or not X.ndim:
+            continue
+        dims, index = axes[0], index_of(X, 0)
+        if first is None:
+            first = name, dims, index
+            continue
+        known, their_dims, theirs = first
+        if X.ndim > 1 and dims[0] != their_dims[0] and (dims[0] in their_dims or their_dims[0] in dims):
+            raise ValueError(f"{name} has the dimensions {dims}, those of {known} were {their_dims}: transpose it")
+        if index is not None and theirs is not None:
+            (kind, here), (their_kind, there) = comparable(index), comparable(theirs)
+            check_equal(here, there, f"{name} has other labels along {dims[0]!r} than {known}", (kind, their_kind))
+
+
+def real_numbers(X: Any, name: str) -> NDArray[Any]:
+    """X as an array of floats, integers or booleans, finite or not: what is a number, for every argument of arrays.
+
+    Dates and durations have a unit that would be lost, and complex numbers a part. TypeError or ValueError otherwise.
+    """
     if type(X) is not np.ndarray:
         refuse_unreadable(X, name)
     try:
@@ -87,21 +127,34 @@ def _real_numbers(X: Any, name: str) -> NDArray[np.float64]:
     except (TypeError, ValueError) as error:  # rows of different lengths
         raise ValueError(f"{name} must be an array of real numbers: {error}") from None
     if array.dtype.kind == "O":
-        return _from_objects(array, name)
+        array = _from_objects(array, name)
     if array.dtype.kind not in "fiub":
-        also = " (Complex data not supported)" if array.dtype.kind == "c" else ""
-        raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}{also}")
-    return array.astype(np.float64, copy=False)
+        raise ValueError(
+            f"{name} must be an array of real numbers, got {array.dtype}{_ADVICE.get(array.dtype.kind, '')}"
+        )
+    return array
 
 
-def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
+_ADVICE = {
+    "c": " (Complex data not supported)",
+    "m": ": divide durations by one of them, such as np.timedelta64(1, 's')",
+    "M": ": subtract one of the dates, and divide by a duration, such as np.timedelta64(1, 's')",
+}
+
+
+def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     for where, value in np.ndenumerate(array):
         if type(value).__name__ == "NAType":  # of pandas; it has no float
             raise ValueError(f"{name} must be finite, got NA, a missing value, at {where}")
         if isinstance(value, (str, bytes)):
             raise ValueError(f"{name} must be an array of real numbers, got the text {value!r} at {where}")
+        if isinstance(value, np.generic) and value.dtype.kind in _ADVICE:  # NumPy would drop the unit
+            raise ValueError(
+                f"{name} must be an array of real numbers, got {value!r} at {where}{_ADVICE[value.dtype.kind]}"
+            )
     try:
-        return array.astype(np.float64)
+        numbers = np.array(array.tolist())  # integers and booleans stay what they are
+        return numbers if numbers.dtype.kind in "iub" else array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name} must be an array of real numbers: {error}") from None
 
@@ -113,9 +166,10 @@ def refuse_unreadable(X: Any, name: str) -> None:
     if hasattr(X, "data_vars"):
         raise TypeError(f"{name} is an xarray {type(X).__name__}: give one of its variables, a DataArray")
     # np.asarray would read the values below the mask, such as netCDF's fill value 1e37, as data
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+    masks = [np.ma.getmask(part) for part in (X if isinstance(X, (list, tuple)) else [X])]
+    if any(map(np.any, masks)):
         raise ValueError(
-            f"{name} has {int(np.ma.getmaskarray(X).sum())} masked value(s), which are no numbers: give "
+            f"{name} has {sum(map(np.sum, masks))} masked value(s), which are no numbers: give "
             "them values, for example with X.filled(0.0)"
         )
     refuse_dask(X, name)
@@ -217,7 +271,7 @@ def check_out(
         return np.empty(shape, dtype)
     if apart is not None and np.may_share_memory(out, apart):
         raise ValueError(f"{name} must not share memory with X")
-    if not isinstance(out, np.ndarray) or out.dtype != dtype:
+    if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != dtype:
         raise TypeError(
             f"{name} must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}"
         )
@@ -235,8 +289,7 @@ def check_cells(cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = 
 
     `cells` are indices (k,), of which negative ones count from the end, or a mask (n_cells,) or of a field's shape.
     """
-    refuse_unreadable(cells, "cells")
-    cells = np.asarray(cells)
+    cells = real_numbers(cells, "cells")
     if cells.dtype == bool and cells.shape == shape:
         cells = cells.reshape(-1)
     if cells.ndim != 1:
@@ -257,9 +310,12 @@ def check_cells(cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = 
     return cells
 
 
-def as_labels(labels: Any) -> NDArray[Any]:
+def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
     """Labels of groups as an array that can be sorted: labels of different types as text."""
+    refuse_unreadable(labels, name)
     labels = np.asarray(labels)
+    if labels.dtype.kind in "cV":
+        raise ValueError(f"{name} must be numbers, dates or text, got {labels.dtype}")
     if labels.dtype == object:
         try:
             np.unique(labels)

@@ -7,142 +7,43 @@ xarray DataArray also get back their names and coordinates.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.arrays import check_out, refuse_unreadable
-from randsmap._interface.callers import warn_caller
+from randsmap._interface.arrays import check_cells, check_out, real_numbers, refuse_unreadable
+from randsmap._interface.labels import Labels
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import Count, Part, immutable, saved
+from randsmap._interface.state import Count, Part
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 Shape = tuple[int, ...]
 
 
-@immutable
-class XarrayMetadata:
-    """Dimension names, name, attributes (JSON) and non-sample coordinates of a DataArray of fields.
-
-    The first dimension counts samples. A coordinate is (name, dims, type, values, attributes): `values` an array of
-    numbers or a tuple of strings, `type` the type of dates and durations (stored as integers), "str", or "".
-    """
-
-    dims: tuple[str, ...] = saved(Parameter(object))
-    name: str | None = saved(Parameter(object))
-    attrs: str = saved(Parameter(object))
-    coords: list[tuple[str, tuple[str, ...], str, Any, str]] = saved(Parameter(object))
-
-    @classmethod
-    def of(cls, X: Any) -> XarrayMetadata:
-        """Metadata of a DataArray whose first axis counts samples."""
-        coords = []
-        for name, coordinate in X.coords.items():
-            if X.dims[0] in coordinate.dims:  # of these samples, which others do not have
-                continue
-            values, kind = np.asarray(coordinate.values), ""
-            if values.dtype.kind in "mM":
-                values, kind = values.view(np.int64), values.dtype.str
-            elif values.dtype.kind not in "buif":
-                values, kind = tuple(map(str, values.ravel().tolist())), "str"
-            coords.append((str(name), tuple(map(str, coordinate.dims)), kind, values, _as_json(coordinate.attrs)))
-        return cls(tuple(map(str, X.dims)), None if X.name is None else str(X.name), _as_json(X.attrs), coords)
-
-    def array(self, fields: NDArray[np.float64]) -> Any:
-        """Fields (n, *shape) as a DataArray."""
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError(
-                "the fields of this estimator have names and coordinates of xarray, which is not installed: pip "
-                "install xarray, or give out=, an array, to do without them"
-            ) from None
-        shape = dict(zip(self.dims, fields.shape))
-        coords = {}
-        for name, dims, kind, values, attrs in self.coords:
-            if kind == "str":
-                values = np.array(values, dtype=str).reshape([shape[dim] for dim in dims])
-            elif kind:
-                values = values.view(kind)
-            coords[name] = xarray.Variable(dims, values, json.loads(attrs))
-        return xarray.DataArray(fields, dims=self.dims, coords=coords, attrs=json.loads(self.attrs), name=self.name)
-
-    def compare(self, given: XarrayMetadata, name: str) -> None:
-        """Raise or warn if the cells of other fields are in another order.
-
-        ValueError for the same axes in another order: of equal lengths, they would be taken for each other. A warning
-        for other coordinates: reversed latitudes have the right shape.
-        """
-        dims, kept = given.dims, self.dims
-        if dims[1:] != kept[1:] and (set(dims[1:]) == set(kept[1:]) or kept[0] in dims[1:]):
-            raise ValueError(f"{name} has the dimensions {dims}, those of fit were {kept}: transpose it")
-        along = {axis: values for axis, axes, kind, values, _ in self.coords if axes == (axis,) and not kind}
-        for axis, axes, kind, values, _ in given.coords:
-            if axes != (axis,) or kind or axis not in along or np.shape(along[axis]) != np.shape(values):
-                continue
-            here, there = (np.asarray(v, dtype=np.float64) for v in (values, along[axis]))
-            if np.abs(here - there).max() > 1e-6 * np.abs(there).max():  # float32 has seven digits
-                warn_caller(
-                    f"{name} has other coordinates along {axis!r} than the fields of fit, {here[0]:g} to {here[-1]:g} "
-                    f"where those had {there[0]:g} to {there[-1]:g}, and cells are taken by their order: sort or "
-                    f"interpolate {name} to the coordinates of fit, or give {name}.values"
-                )
-
-    def _restore(self) -> None:
-        """ValueError if what a model file holds is not as `of` makes it."""
-        words, attrs = self.dims, [self.attrs, *(entry[-1] for entry in self.coords)]
-        if type(words) is not tuple or len(set(words)) != len(words) or len(words) < 2:
-            raise ValueError(f"no dimensions of fields: {words!r:.80}")
-        if not all(type(word) is str for word in (*words, *attrs, *([] if self.name is None else [self.name]))):
-            raise ValueError("the names of fields must be strings")
-        if not all(type(json.loads(text)) is dict for text in attrs):
-            raise ValueError("the attributes of fields must be a JSON object")
-        for name, dims, kind, values, _ in self.coords:
-            if type(dims) is not tuple or not all(type(word) is str for word in (name, *dims)):
-                raise ValueError(f"the dimensions of a coordinate of fields must be strings, got {dims!r:.80}")
-            if kind == "str":
-                valid = type(values) is tuple and all(type(word) is str for word in values)
-            else:
-                valid = type(values) is np.ndarray and values.ndim == len(dims)
-                valid &= kind == "" or (values.dtype == np.int64 and kind[:3] in ("<M8", "<m8"))
-            if not valid:
-                raise ValueError(f"no coordinate of fields: {values!r:.80}")
-
-
-def _as_json(attrs: Any) -> str:
-    """Attributes as JSON: numbers, strings and lists of them as they are, anything else as its text."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
-
-    return json.dumps({str(name): value for name, value in attrs.items()}, default=plain)
-
-
 class FieldShape:
-    """Arrangement of the cells of a field, and the `metadata` of a DataArray.
+    """Arrangement of the cells of a field, and their labels (`metadata`).
 
     `shape` is (M,) for rows, () for one-dimensional fields of a single cell.
     """
 
-    _state = {"shape": Parameter(object), "n_cells": Count("M"), "metadata": Part(XarrayMetadata, optional=True)}
+    _state = {"shape": Parameter(object), "n_cells": Count("M"), "metadata": Part(Labels, optional=True)}
 
-    metadata: XarrayMetadata | None = None
+    metadata: Labels | None = None
 
-    def __init__(self, shape: Shape, metadata: XarrayMetadata | None = None) -> None:
+    def __init__(self, shape: Shape, metadata: Labels | None = None) -> None:
         self.shape, self.metadata = tuple(map(int, shape)), metadata
         self.n_cells = math.prod(self.shape)
 
     @property
     def plain(self) -> bool:
         """True if fields are rows of an array as they are."""
-        return len(self.shape) == 1 and self.metadata is None
+        return len(self.shape) == 1 and (self.metadata is None or self.metadata.table)
 
-    def restored(self, rows: NDArray[Any]) -> Any:
+    def restored(self, rows: Any) -> Any:
         """Rows (n, M) as the array that was given: in its shape, with its metadata."""
-        return self.labelled(rows.reshape(len(rows), *self.shape))
+        return rows if hasattr(rows, "iloc") else self.labelled(rows.reshape(len(rows), *self.shape))
 
     def in_shape(self, rows: _Array) -> _Array:
         """Rows (..., M) as fields (..., *shape)."""
@@ -150,20 +51,53 @@ class FieldShape:
 
     def labelled(self, fields: Any, *given: Any) -> Any:
         """Whole fields with the metadata, unless something of `given`, such as `out`, is not None."""
-        if self.metadata is None or any(option is not None for option in given):
+        if self.metadata is None or self.metadata.table or any(option is not None for option in given):
             return fields
         return self.metadata.array(np.asarray(fields))
 
-    def vectors(self, V: Any) -> Any:
-        """Vectors (n, *shape) or (*shape,) as rows (n, M) or (M,), others as they are."""
-        if len(self.shape) < 2:
-            return V
-        V = np.asanyarray(V)
-        if V.shape == self.shape:
-            return V.reshape(-1)
-        return V.reshape(len(V), -1) if V.shape[1:] == self.shape else V
+    def vectors(self, V: Any, name: str) -> Any:
+        """Vectors (n, *shape) or (*shape,) as rows (n, M) or (M,), by their labels, others as they are."""
+        refuse_unreadable(V, name)
+        shape = np.shape(V)
+        self.compare(V, name, samples=shape != self.shape)
+        if len(self.shape) > 1 and shape[-len(self.shape) :] == self.shape and len(shape) <= len(self.shape) + 1:
+            return np.asarray(V).reshape(*shape[: -len(self.shape)], -1)
+        return V
 
-    def check(self, given: FieldShape, name: str, shape: Shape) -> None:
+    def cells(self, cells: Any) -> Any:
+        """Indices of cells, of a mask by its labels; see `check_cells`."""
+        if real_numbers(cells, "cells").dtype == bool:
+            self.compare(cells, "cells", samples=False)
+        return check_cells(cells, self.n_cells, self.shape)
+
+    def values(self, values: Any, name: str, *, columns: bool = False) -> Any:
+        """One value per cell, given in the fields' shape (with `columns` several, on one more axis), as (M,) or (M, q).
+
+        Numbers, words and None as they are.
+        """
+        if isinstance(values, str) or values is None:
+            return values
+        refuse_unreadable(values, name)
+        shape = np.shape(values)
+        several = columns and len(shape) > 1 and (shape[:-1] == self.shape or (len(shape) == 2 and shape != self.shape))
+        self.compare(_first_column(values) if several else values, name, samples=False)
+        if len(shape) < 2 or (several and len(shape) == 2):
+            return values
+        if several or (shape == self.shape and len(self.shape) > 1):
+            return np.asarray(values).reshape(self.n_cells, *([-1] if several else []))
+        expected = f"({', '.join(map(str, self.shape))})" if len(self.shape) > 1 else "(n_cells,)"
+        raise ValueError(
+            f"{name} must have one value a cell, of shape {expected} as the fields, got shape {shape}. Reshape "
+            "your data: reshape(-1), if the order of the cells is the same"
+        )
+
+    def compare(self, X: Any, name: str, *, samples: bool = True, whose: str = "the fields of fit") -> None:
+        """ValueError if the labels of cells of X, an array with an axis of samples or none, are not those here."""
+        given = Labels.of(X, samples=samples)
+        if given is not None and self.metadata is not None:
+            self.metadata.compare(given, name, (self.shape, np.shape(X)[int(samples) :]), whose)
+
+    def check(self, given: FieldShape, name: str, shape: Shape, whose: str = "the fields of fit") -> None:
         """ValueError if fields of an array of this shape are arranged in another way; rows always fit."""
         expected = ", ".join(map(str, self.shape)) if len(self.shape) > 1 else "n_cells"
         if len(self.shape) > 1 and shape == self.shape:
@@ -178,7 +112,7 @@ class FieldShape:
                 hint = f". Reshape your data: reshape({shape[0]}, {to}), if the order of the cells is the same"
             raise ValueError(f"{name} must have shape (n_samples, {expected}), as in fit, got {shape}{hint}")
         if self.metadata is not None and given.metadata is not None:
-            self.metadata.compare(given.metadata, name)
+            self.metadata.compare(given.metadata, name, (self.shape, given.shape), whose)
 
     def _restore(self) -> None:
         """ValueError if what a model file holds is no shape."""
@@ -201,8 +135,9 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldShape]:
     metadata = None
     if type(X) is not np.ndarray:
         refuse_unreadable(X, name)
-        if hasattr(X, "dims") and hasattr(X, "coords"):
-            metadata, X = (XarrayMetadata.of(X) if X.ndim > 1 else None), X.values
+        metadata = Labels.of(X)
+        if hasattr(X, "dims"):
+            X = X.values
         elif isinstance(X, (list, tuple)):
             try:
                 X = np.asarray(X)
@@ -234,8 +169,11 @@ class FieldOutputMixin:
     def _labelled(self, fields: Any, *given: Any) -> Any:
         return self._field_shape.labelled(fields, *given)
 
-    def _vectors(self, V: Any) -> Any:
-        return self._field_shape.vectors(V)
+    def _vectors(self, V: Any, name: str = "U") -> Any:
+        return self._field_shape.vectors(V, name)
+
+    def _checked_cells(self, cells: Any) -> Any:
+        return None if cells is None else self._field_shape.cells(cells)
 
 
 class FieldInputMixin(FieldOutputMixin):
@@ -257,6 +195,8 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
     if reset:
         estimator._field_shape = layout
     elif hasattr(estimator, "_field_shape"):
+        if hasattr(X, "iloc") and hasattr(estimator, "feature_names_in_"):  # which scikit-learn compares
+            layout = FieldShape(layout.shape)
         shape: Shape = getattr(X, "shape", ()) or getattr(rows, "shape", ())
         estimator._field_shape.check(layout, name, shape)
     return rows
@@ -280,26 +220,20 @@ def with_coordinates_of(X: Any, fields: Any) -> Any:
 
 
 def reshape_for(part: Any, X: Any, layout: FieldShape) -> Any:
-    """Rows X (n, M) for the fit of an encoder or a decoder: in the fields' shape, if that class accepts a shape."""
-    if len(layout.shape) < 2 or not isinstance(part, FieldOutputMixin):
+    """Rows X (n, M) for an encoder or a decoder: in the fields' shape, if that class accepts a shape.
+
+    With the fields' labels if parameters of it have some, which it then compares.
+    """
+    if not isinstance(part, FieldOutputMixin):
         return X
-    return X.reshape(len(X), *layout.shape)
+    parameters = [v for value in vars(part).values() for v in (value if isinstance(value, tuple) else [value])]
+    if any(hasattr(value, "iloc") or hasattr(value, "coords") for value in parameters):
+        return layout.restored(X)
+    return X if len(layout.shape) < 2 else X.reshape(len(X), *layout.shape)
 
 
-def cellwise(values: Any, shape: Shape | None, *, name: str, columns: bool = False) -> Any:
-    """One value per cell, given in the fields' shape (with `columns` several, on one more axis), as (M,) or (M, q)."""
-    if isinstance(values, str) or values is None or np.ndim(values) < 2:
-        return values
-    refuse_unreadable(values, name)
-    if shape is not None and len(shape) > 1:
-        if np.shape(values) == shape:
-            return np.asanyarray(values).reshape(-1)
-        if columns and np.shape(values)[:-1] == shape:
-            return np.asanyarray(values).reshape(math.prod(shape), -1)
-    if columns and np.ndim(values) == 2:
-        return values
-    expected = f"({', '.join(map(str, shape))})" if shape is not None and len(shape) > 1 else "(n_cells,)"
-    raise ValueError(
-        f"{name} must have one value a cell, of shape {expected} as the fields, got shape {np.shape(values)}. Reshape "
-        "your data: reshape(-1), if the order of the cells is the same"
-    )
+def _first_column(values: Any) -> Any:
+    """A DataArray or a pandas DataFrame of several columns without its last axis; other arrays as they are."""
+    if hasattr(values, "iloc"):
+        return values.iloc[:, 0]
+    return values[..., 0] if hasattr(values, "dims") and values.shape[-1] else values

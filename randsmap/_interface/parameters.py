@@ -214,11 +214,14 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
 
 # -- Values ----------------------------------------------------------------------------------------
 # scikit-learn's `check_scalar` accepts NaN, infinity, True and integers beyond the range of floats
+_NO_NUMBERS = (bool, np.bool_, np.timedelta64)  # a duration is an integer for NumPy, without its unit
+
+
 def check_number(
     value: Any, name: str, *, low: float = -np.inf, high: float = np.inf, strict_low: bool = False
 ) -> float:
     """value as a float with low <= value <= high (low < value with strict_low), never NaN or infinite."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+    if isinstance(value, _NO_NUMBERS) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, got {value!r}")
     try:
         number = float(value)
@@ -234,7 +237,7 @@ def check_count(
     value: Any, name: str, *, low: float = 1, high: float | None = None, high_name: str | None = None
 ) -> int:
     """value as an int with low <= value <= high."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+    if isinstance(value, _NO_NUMBERS) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     value = int(value)
     if value < low:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dgemm
 
-from randsmap._interface.arrays import as_array, check_finite, in_domain, validate_data
+from randsmap._interface.arrays import as_array, check_finite, in_domain, real_numbers, validate_data
 from randsmap._io.files import expanded, mapping_of, replaced_atomically, reserve
 from randsmap._io.progress import steps
 from randsmap._kernels import features as _features_kernel
@@ -273,9 +273,7 @@ class MappedRows(Rows):
     mapped = True
 
     def __init__(self, array: Any, name: str) -> None:
-        if array.dtype.kind not in "fiub":
-            as_array(array[:1], name)  # raises for most
-            raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}")
+        real_numbers(array[:0], name)
         super().__init__(array)
         self.name = name
         self._rows: Any = None  # indices of those that count; None: all

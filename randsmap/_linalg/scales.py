@@ -9,18 +9,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, check_domain
-from randsmap._interface.fields import cellwise
+from randsmap._interface.fields import FieldShape
 
 # A field far smaller than the others must not decide a mean of relative errors alone: below this share of the
 # median norm its error is relative to that share. 1e-3 does not change the errors of fields that decay to 0.1 %.
 SMALLEST_SHARE = 1e-3
 
 
-def check_cell_weights(weights: Any, shape: tuple[int, ...], name: str = "cell_weights") -> NDArray[np.float64] | None:
+def check_cell_weights(
+    weights: Any, shape: FieldShape | tuple[int, ...], name: str = "cell_weights"
+) -> NDArray[np.float64] | None:
     """Volumes (M,) of the cells of fields of a shape, which they may have: float64, positive and finite. None: ones."""
     if weights is None:
         return None
-    checked = as_array(cellwise(weights, shape, name=name), name, (math.prod(shape),))
+    layout = shape if isinstance(shape, FieldShape) else FieldShape(shape)
+    checked = as_array(layout.values(weights, name), name, (layout.n_cells,))
     if not (checked > 0).all():
         i = int(np.argmin(checked))
         raise ValueError(f"{name} must be positive, got {checked[i]} for cell {i}")

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap import _parallel
-from randsmap._interface.arrays import aligned, check_out
+from randsmap._interface.arrays import aligned, check_out, real_numbers
+from randsmap._interface.fields import FieldShape
+from randsmap._interface.labels import Labels
 from randsmap._interface.parameters import check_choice, check_number
 from randsmap._kernels import crowd
 
@@ -84,6 +86,10 @@ def solve_eikonal(
     fields, shape = _check_fields(slowness)
     dx, dy = check_pair((spacing, spacing) if isinstance(spacing, numbers.Real) else spacing, "spacing")
     grid = fields.shape[1:]
+    layout = FieldShape(grid, Labels.of(slowness, samples=len(shape) == 3))
+    for mask, name in ((sources, "sources"), (obstacles, "obstacles")):
+        if getattr(mask, "shape", ()) == grid:
+            layout.compare(mask, name, samples=False, whose="slowness")
     kind = np.zeros(grid, np.uint8)
     if obstacles is not None:
         kind[check_mask(obstacles, "obstacles", grid)] = crowd.WALL
@@ -140,7 +146,7 @@ def check_pair(pair: Any, name: str) -> tuple[float, float]:
 
 def check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """A boolean mask of this shape; numbers would hide a mask given the wrong way round."""
-    mask = np.asarray(mask)
+    mask = real_numbers(mask, name)
     if mask.dtype != bool:
         raise TypeError(f"{name} must be a boolean mask, got dtype {mask.dtype}")
     if mask.shape != tuple(shape):
@@ -149,13 +155,7 @@ def check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np
 
 
 def _check_fields(slowness):
-    try:
-        fields = np.asarray(slowness)
-        if fields.dtype.kind == "c":
-            raise TypeError("complex values")
-        fields = aligned(np.asarray(fields, dtype=np.float64, order="C"))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"slowness must be an array of real numbers: {error}") from None
+    fields = aligned(np.asarray(real_numbers(slowness, "slowness"), dtype=np.float64, order="C"))
     if fields.ndim not in (2, 3):
         raise ValueError(f"slowness must have shape (nx, ny) or (n_fields, nx, ny), got {fields.shape}")
     if 0 in fields.shape[-2:]:
@@ -164,7 +164,7 @@ def _check_fields(slowness):
 
 
 def _mark_sources(sources, kind):
-    sources = np.asarray(sources)
+    sources = real_numbers(sources, "sources")
     if sources.dtype == bool:
         cells = np.argwhere(check_mask(sources, "sources", kind.shape))
     else:

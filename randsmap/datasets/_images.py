@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain
+from randsmap._interface.arrays import as_array, check_domain, check_samples
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import check_count, document
 from randsmap._io import files
@@ -372,6 +372,7 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     >>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
     2
     """
+    check_samples(latents=latents, angles=angles)
     latents = as_array(latents, "latents", (None, 2), min_rows=3)
     if angles is not None:
         angles = as_array(angles, "angles", (len(latents),))

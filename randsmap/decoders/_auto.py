@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import validate_data
+from randsmap._interface.arrays import check_samples, validate_data
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
@@ -163,6 +163,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         """
         threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
         with restored_on_error(self), threads, extrapolation_ignored():
+            check_samples(X=X, y=y, groups=groups)
             self._fitted = self.fit_state(X, y, groups)
         return self
 

@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, check_domain, validate_data
+from randsmap._interface.arrays import as_array, check_domain, check_samples, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
@@ -42,7 +42,7 @@ else:
 
 
 def check_fields(
-    y: Any, n: int, *, blocks: bool = False, factored: bool = False
+    y: Any, n: int, *, blocks: bool = False, factored: bool = False, name: str = "y"
 ) -> tuple[Any, np.dtype[Any], FieldShape]:
     """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
 
@@ -55,16 +55,16 @@ def check_fields(
             "y must hold the fields of the latent points X (n, M), got None; this "
             "estimator requires y to be passed, but the target y is None"
         )
-    y, layout = flattened(y, "y")
+    y, layout = flattened(y, name)
     y = np.asanyarray(y)
-    F: Any = Rows.of(y[:, None] if y.ndim == 1 else y, "y")
+    F: Any = Rows.of(y[:, None] if y.ndim == 1 else y, name)
     # rows of a file are checked when they are read
     if not (blocks and F.mapped):
         F = F.whole()
-        check_domain(F, "y")
+        check_domain(F, name)
     if len(F) != n:
         what = f" (fields of shape {layout.shape})" if len(layout.shape) > 1 else ""
-        raise ValueError(f"X and y must have the same number of rows, got {n} and {len(F)}{what}")
+        raise ValueError(f"X and {name} must have the same number of rows, got {n} and {len(F)}{what}")
     return F, y.dtype, layout
 
 
@@ -176,8 +176,9 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As `predict`, and if y is not of its shape.
         """
+        check_samples(X=X, y=y, sample_weight=sample_weight)
         predicted = np.asarray(self.predict(X))
-        true = np.asarray(field_rows(self, y, name="y"), dtype=float).reshape(len(predicted), -1)
+        true = check_fields(field_rows(self, y, name="y"), len(predicted))[0]
         weights = norm_weights(self.field_shape_, self)
         errors = scaled_l2(
             true, predicted.reshape(true.shape), cell_weights=None if weights is None else weights.ravel()
@@ -309,6 +310,7 @@ class HoldsFit:
             then keeps its state.
         """
         with restored_on_error(self):
+            check_samples(X=X, y=y)
             fitted = self.fit_state(X, y)
             # `predict` then changes nothing, and threads may share the decoder
             fitted.prepare()
@@ -432,7 +434,11 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         by 1e-12 of |phi(y)| |A|.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
+        if invariant_values is not None:
+            check_samples(X=X, invariant_values=invariant_values)
         X = validate_data(self, X, reset=False)
+        if cells is not None:
+            cells = self._field_shape.cells(cells)
         fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
         if not extrapolation_is_ignored() and fit.trust.farthest(X) >= 0:
             fit.trust.warn(self, X)
@@ -473,9 +479,10 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
             ``constraint="training"``, whose correction is another at every point, have no such weights.
         """
         fresh = clone(self)
+        check_samples(X=X, fields=fields)
         X = validate_data(fresh, X, reset=True, min_samples=2)
-        Z = validate_data(fresh, Z, reset=False)
-        return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X))[0])
+        Z = validate_data(fresh, Z, reset=False, name="Z")
+        return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0])
 
     @available_if(lambda self: hasattr(self, "eigenpairs"))
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
@@ -543,7 +550,8 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
         `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
         """
-        return self.linear_map.jacobian(validate_data(self, X, reset=False), cells, out, self.field_shape_)
+        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
+        return self.linear_map.jacobian(X, cells, out, self.field_shape_)
 
     @available_if(lambda self: self.check_available("jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -559,7 +567,9 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
         {raises}
         """
-        return self.linear_map.jvp(validate_data(self, X, reset=False), V, cells, self.field_shape_)
+        check_samples(X=X, V=V)
+        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
+        return self.linear_map.jvp(X, V, cells, self.field_shape_)
 
     @available_if(lambda self: self.check_available("vjp"))
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -575,7 +585,9 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
         {raises}
         """
-        return self.linear_map.vjp(validate_data(self, X, reset=False), self._vectors(U), cells, self.field_shape_)
+        check_samples(X=X, U=U)
+        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
+        return self.linear_map.vjp(X, self._vectors(U), cells, self.field_shape_)
 
     def _restore(self):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes

@@ -130,6 +130,7 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
                 f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} {reason} no sums "
                 "that could be added"
             )
+    ours._field_shape.check(theirs._field_shape, "the other decoder's y", (), "this decoder's")
     here, there = _settings(ours), _settings(theirs)
     for name in here | there:
         if hash_of(here.get(name)) != hash_of(there.get(name)):  # equal to the bit

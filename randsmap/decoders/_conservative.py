@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._interface.arrays import as_array, check_cells
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
@@ -84,6 +84,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
         with restored_on_error(self):
+            check_samples(X=X, y=y)
             F, dtype, layout = check_fields(y, n, blocks=True)
             self._keep_fields(layout)
             self.invariants_ = fit_estimator(self, F, dtype)
@@ -121,14 +122,14 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             Also as the regressor raises, or if its prediction is not a finite (n, M) array.
         """
         check_fitted(self, "estimator_")
+        check_samples(X=X, invariant_values=invariant_values)
         predicted = np.asarray(self.estimator_.predict(X))
         M = self._n_outputs
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = as_array(predicted, "the regressor's prediction", (None, M), min_rows=0)
         values = None if invariant_values is None else self.invariants_.row_values(invariant_values, len(predicted))
-        if cells is not None:
-            cells = check_cells(cells, M, self.field_shape_)
+        cells = self._checked_cells(cells)
         result, fields = self._output(out, None, len(predicted), cells)
         if cells is None:
             fields[:] = predicted

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from randsmap._interface.arrays import check_cells, validate_data
+from randsmap._interface.arrays import check_samples, real_numbers, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored, warn_caller
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
@@ -105,7 +105,7 @@ class KNNFit(Fit):
         k, n = self.n_neighbors, len(self.latents)
         if exclude is None:
             return self.index.query(points, k)[1]
-        exclude = np.asarray(exclude)
+        exclude = real_numbers(exclude, "exclude")
         if exclude.dtype.kind not in "iu" or exclude.shape != (len(points),):
             raise ValueError(
                 f"exclude must hold {len(points)} integers, one for each row of X, "
@@ -426,9 +426,9 @@ class KNNDecoder(HoldsFit, FieldRegressor):
             Also if exclude holds no indices of training points or leaves fewer than n_neighbors.
         """
         fit = self.fitted
+        check_samples(X=X, exclude=exclude)
         X = validate_data(self, X, reset=False)
-        if cells is not None:
-            cells = check_cells(cells, self._n_outputs, self.field_shape_)
+        cells = self._checked_cells(cells)
         result, fields = self._output(out, X, len(X), cells)
         fit.decode(X, cells, fields, exclude)
         if exclude is None and not extrapolation_is_ignored():
@@ -457,6 +457,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         ------
         As `predict`.
         """
+        check_samples(X=X, exclude=exclude)
         return self.fitted.weights(validate_data(self, X, reset=False), exclude)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import validate_data
+from randsmap._interface.arrays import check_samples, validate_data
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
 from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
@@ -302,6 +302,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
+        check_samples(X=X, y=y)
         problem = fresh.regression(X, y, values)
 
         def fitted(regularization):
@@ -394,6 +395,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         (200, True)
         """
         with restored_on_error(self):
+            check_samples(X=X, y=y)
             self._partial_fit(X, y)
         return self
 
@@ -561,9 +563,10 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
+        check_samples(X=X, fields=fields)
         X = validate_data(fresh, X, reset=True, min_samples=2)
-        Z = validate_data(fresh, Z, reset=False)
-        return fresh._smoother(X, Z, values, None if fields is None else check_fields(fields, len(X))[0])
+        Z = validate_data(fresh, Z, reset=False, name="Z")
+        return fresh._smoother(X, Z, values, None if fields is None else check_fields(fields, len(X), name="fields")[0])
 
     def eigenpairs(self, X, least):
         self._check_parameters()

@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from randsmap._interface.fields import FieldShape
 from randsmap._linalg.scales import in_norm
 from randsmap._linalg.spans import FactoredRows, ReflectedRows
 from randsmap.invariants import AffineInvariants, Invariants, fit_invariants
 
 
 def invariants_of(
-    decoder: Any, F: NDArray[np.float64], dtype: DTypeLike, shape: tuple[int, ...] | None = None
+    decoder: Any, F: NDArray[np.float64], dtype: DTypeLike, layout: FieldShape | None = None
 ) -> AffineInvariants | None:
-    """Invariants, without bounds, of a decoder fitted to the fields F of that shape and type.
+    """Invariants, without bounds, of a decoder fitted to the fields F of that layout and type.
 
     None for a decoder that has no invariants among its parameters.
     """
     if not hasattr(decoder, "invariants"):
         return None
-    given = Invariants.of_estimator(decoder, F.shape[1], shape=shape, bounds=None)
+    given = Invariants.of_estimator(decoder, F.shape[1], layout=layout, bounds=None)
     return fit_invariants(F, given, dtype)
 
 

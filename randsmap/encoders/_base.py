@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._interface.arrays import as_array, validate_data
+from randsmap._interface.arrays import as_array, check_samples, validate_data
 from randsmap._interface.fields import FieldInputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
@@ -118,8 +118,9 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         {raises}
         """
+        check_samples(X=X, V=V)
         F = self._checked(X)
-        return self._encoding.jvp(F, as_array(self._vectors(V), "V", F.shape, repeat=True, min_rows=0))
+        return self._encoding.jvp(F, as_array(self._vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: gradients of u . y in the fields, y their latents.
@@ -136,6 +137,7 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
 
         {raises}
         """
+        check_samples(X=X, U=U)
         F = self._checked(X)
         U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0)
         return self._in_shape(self._encoding.vjp(F, U))

@@ -250,7 +250,7 @@ class DiffusionMaps(FieldEncoder):
                 )
             fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
             in_file, n = fields.mapped and not self.copy, len(fields)
-            weights = check_cell_weights(self.cell_weights, self.field_shape_)
+            weights = check_cell_weights(self.cell_weights, self._field_shape)
             root = None if weights is None else np.sqrt(weights)
             if root is not None:
                 fields = fields.less(np.zeros(fields.width), scale=root)

@@ -77,7 +77,7 @@ def estimate_n_components(
     max_components = check_count(max_components, "max_components")
     max_samples = check_count(max_samples, "max_samples", low=3)
     F = _sample(snapshots, max_samples)
-    F = in_norm(F, check_cell_weights(cell_weights, np.shape(snapshots)[1:]))
+    F = in_norm(F, check_cell_weights(cell_weights, flattened(snapshots, "snapshots")[1]))
     width = _kernel_width(F)
     # too wide a kernel and too narrow a one both count too many: a direction shows at both widths
     return min(_directions(F, factor * width, max_components) for factor in (1.0, 1.5))

@@ -210,7 +210,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         {raises}
         """
         linear = self.linear_map
-        fields = linear.fields(linear.checked(X), invariant_values, cells, out, self.field_shape_)
+        X = linear.checked(X, invariant_values=invariant_values)
+        fields = linear.fields(X, invariant_values, self._checked_cells(cells), out, self.field_shape_)
         return self._labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
@@ -228,7 +229,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         {raises}
         """
         linear = self.linear_map
-        return linear.jacobian(linear.checked(X), cells, shape=self.field_shape_)
+        return linear.jacobian(linear.checked(X), self._checked_cells(cells), shape=self.field_shape_)
 
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
@@ -244,7 +245,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         {raises}
         """
         linear = self.linear_map
-        return linear.jvp(linear.checked(X), V, cells, self.field_shape_)
+        return linear.jvp(linear.checked(X, V=V), V, self._checked_cells(cells), self.field_shape_)
 
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients of u . f with respect to the coordinates.
@@ -260,7 +261,8 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         {raises}
         """
         linear = self.linear_map
-        return linear.vjp(linear.checked(X), self._vectors(U), cells, self.field_shape_)
+        cells = self._checked_cells(cells)
+        return linear.vjp(linear.checked(X, U=U), self._vectors(U), cells, self.field_shape_)
 
     def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
         check_fitted(self, "components_")

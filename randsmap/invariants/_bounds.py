@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._interface.arrays import check_domain
+from randsmap._interface.arrays import check_domain, real_numbers
 from randsmap._parallel import parallel_for
 from randsmap.invariants._values import invariant_values
 
@@ -43,15 +43,10 @@ def check_bounds(
 def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.float64]:
     if bound is None:
         return np.full(n_cells, none)
-    try:
-        bound = np.asarray(bound)
-        if bound.dtype.kind not in "biuf" or bound.ndim > 1:
-            raise ValueError(f"got {bound.dtype} of shape {bound.shape}")
-        bound = bound.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a number, one number a cell or None: {error}") from None
-    if bound.ndim and len(bound) != n_cells:
-        raise ValueError(f"{name} must be a number or have length {n_cells}, got {len(bound)}")
+    bound = real_numbers(bound, name).astype(np.float64)
+    if bound.shape not in ((), (n_cells,)):
+        given = len(bound) if bound.ndim == 1 else f"shape {bound.shape}"
+        raise ValueError(f"{name} must be None, a number or have length {n_cells}, got {given}")
     for i in np.flatnonzero(np.isnan(bound) | (bound == -none))[:1]:
         raise ValueError(f"{name} is {bound.flat[i]} for cell {i}")
     check_domain(bound[np.isfinite(bound)], name)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, check_domain
-from randsmap._interface.fields import cellwise
+from randsmap._interface.fields import FieldShape
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.invariants._bounds import check_bounds
@@ -65,21 +65,21 @@ class Invariants:
 
     @classmethod
     def of_estimator(
-        cls, estimator: Any, n_cells: int, *, shape: tuple[int, ...] | None = (), **changes: Any
+        cls, estimator: Any, n_cells: int, *, layout: FieldShape | None = None, **changes: Any
     ) -> Invariants:
-        """The parameters of an estimator, with changes, whose arrays may have the shape of a field.
+        """The parameters of an estimator, with changes, whose arrays may have the shape and the labels of a field.
 
-        `shape` is that shape, or None of rows of cells; (): the estimator's `field_shape_`.
+        `layout` has these; None: the estimator's, of rows of cells if it has none.
         """
         names = {"values": "invariant_values", "tol": "invariant_tol"}
         names |= {name: name for name in ("invariants", "cell_weights", "bounds")}
         given: dict[str, Any] = {argument: getattr(estimator, name, None) for argument, name in names.items()}
         given.update(changes)
-        shape = getattr(estimator, "field_shape_", None) if shape == () else shape
+        layout = layout or getattr(estimator, "_field_shape", None) or FieldShape((n_cells,))
         if isinstance(given["bounds"], (tuple, list)) and len(given["bounds"]) == 2:
-            given["bounds"] = tuple(cellwise(bound, shape, name="a bound") for bound in given["bounds"])
-        given["invariants"] = cellwise(given["invariants"], shape, name="invariants", columns=True)
-        given["cell_weights"] = cellwise(given["cell_weights"], shape, name="cell_weights")
+            given["bounds"] = tuple(layout.values(bound, "bounds") for bound in given["bounds"])
+        given["invariants"] = layout.values(given["invariants"], "invariants", columns=True)
+        given["cell_weights"] = layout.values(given["cell_weights"], "cell_weights")
         return cls.of(n_cells, **given)
 
     def tolerance(self, dtype: Any) -> float:
@@ -87,7 +87,7 @@ class Invariants:
         return _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
 
 
-def norm_weights(shape: tuple[int, ...], *given: Any) -> NDArray[np.float64] | None:
+def norm_weights(shape: FieldShape | tuple[int, ...], *given: Any) -> NDArray[np.float64] | None:
     """Weights (M,) of the norm of fields of a shape: the first of those given, estimators have theirs; None: ones."""
     for each in given:
         if any(hasattr(each, name) for name in ("fit", "predict", "inverse_transform")):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain, check_out
-from randsmap._interface.fields import cellwise, flattened
+from randsmap._interface.arrays import as_array, check_domain, check_out, check_samples
+from randsmap._interface.fields import flattened
+from randsmap._interface.labels import Labels
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.invariants._affine import AffineInvariants
@@ -74,14 +75,17 @@ def project_bounds(
     >>> randsmap.project_bounds([[0.5, 1.0, -0.5]], upper=0.6, total=[0.9])
     array([[0.3, 0.6, 0. ]])
     """
+    check_samples(F=F, total=total)
     single = np.ndim(F) == 1
+    labels = Labels.of(F, samples=False) if single else None
     F, layout = flattened(np.asanyarray(F)[None] if single else F, "F")
+    layout.metadata = labels or layout.metadata
     given = as_array(F, "F", min_rows=0)
     check_domain(given, "F")
     n, M = given.shape
     named = {"lower": lower, "upper": upper, "weights": weights, "cell_weights": cell_weights}
     lower, upper, weights, cell_weights = (
-        cellwise(values, layout.shape, name=name, columns=name == "weights") for name, values in named.items()
+        layout.values(values, name, columns=name == "weights") for name, values in named.items()
     )
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))

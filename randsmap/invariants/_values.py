@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, real_numbers
 from randsmap._kernels import decode as _kernel
 from randsmap._parallel import parallel_for
 
@@ -39,7 +39,8 @@ def invariant_values(
 
 def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
     """`invariant_values` of n fields as an array (n, q): a number, (q,), (n, q), or with one invariant (n,)."""
-    shape = np.shape(values)
+    values = real_numbers(values, "invariant_values")
+    shape = values.shape
     if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
         raise ValueError(
             f"invariant_values must have shape ({q},) for all rows"
@@ -47,6 +48,5 @@ def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
             + (f", or ({n},) or" if q == 1 else ", or")
             + f" ({n}, {q}) for each, got {shape}"
         )
-    values = np.asarray(values)
     values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
     return np.ascontiguousarray(np.broadcast_to(as_array(values, "invariant_values", min_rows=0), (n, q)))

@@ -202,7 +202,9 @@ class FrozenDecoder(FieldOutputMixin):
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
         linear = self.linear_map
-        return linear.fields(linear.checked(X), invariant_values, out=out, shape=self.field_shape_)
+        return linear.fields(
+            linear.checked(X, invariant_values=invariant_values), invariant_values, out=out, shape=self.field_shape_
+        )
 
     # -- Derivatives -------------------------------------------------------------------------------
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -233,7 +235,7 @@ class FrozenDecoder(FieldOutputMixin):
         {raises}
         """
         linear = self.linear_map
-        return linear.jvp(linear.checked(X), V, shape=self.field_shape_)
+        return linear.jvp(linear.checked(X, V=V), V, shape=self.field_shape_)
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products J^T u: gradients of u . f with respect to the latents.
@@ -248,7 +250,7 @@ class FrozenDecoder(FieldOutputMixin):
         {raises}
         """
         linear = self.linear_map
-        return linear.vjp(linear.checked(X), self._vectors(U), shape=self.field_shape_)
+        return linear.vjp(linear.checked(X, U=U), self._vectors(U), shape=self.field_shape_)
 
 
 @shared_texts

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_cells, check_out
+from randsmap._interface.arrays import as_array, check_cells, check_out, check_samples
 from randsmap._interface.fields import output
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import blocks_to_fill
@@ -128,8 +128,9 @@ class LinearMap:
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self.width = max(kernel.n_cells, kernel.n_features)
 
-    def checked(self, X: ArrayLike) -> _Values:
-        """X as points (n, d) for the other methods, of a map that C evaluates as a whole."""
+    def checked(self, X: ArrayLike, **others: Any) -> _Values:
+        """X as points (n, d) for the other methods, of a map that C evaluates; `others` are for these rows."""
+        check_samples(X=X, **others)
         return as_array(X, "X", (None, self.kernel.n_components), min_rows=0)
 
     # -- Fields ------------------------------------------------------------------------------------

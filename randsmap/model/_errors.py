@@ -13,9 +13,10 @@ from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold
 
 from randsmap import metrics
-from randsmap._interface.fields import flattened
+from randsmap._interface.arrays import check_samples, real_numbers
+from randsmap._interface.fields import field_rows, flattened
 from randsmap._io.progress import steps
-from randsmap._linalg.rows import Rows
+from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders._held_out import check_groups
 from randsmap.invariants import norm_weights
@@ -60,7 +61,10 @@ def reconstruction_errors(
     >>> sorted(errors), errors["relative_l2"].shape
     (['conservation_error', 'relative_l2', 'relative_linf'], (30,))
     """
-    F, _ = flattened(snapshots, "snapshots")
+    check_samples(snapshots=snapshots, parameters=parameters)
+    if parameters is not None and len(real_numbers(parameters, "parameters")) != np.shape(snapshots)[0]:
+        raise ValueError(f"parameters must have a row for each of {np.shape(snapshots)[0]} snapshots")
+    F = field_rows(model if parameters is None else model.model_, snapshots, name="snapshots")
     rows = Rows.of(F, "snapshots", min_rows=0)
     if not len(rows):
         raise ValueError("there are no snapshots to evaluate the model on")
@@ -69,7 +73,8 @@ def reconstruction_errors(
     errors_of = _measures(getattr(fitted, "decoder_", None), F, norm_weights(fitted.field_shape_, fitted))
     parts = []
     for start, stop, block in rows.blocks(what="evaluating"):
-        found = model.reconstruct(block) if parameters is None else model.predict(np.asarray(parameters)[start:stop])
+        some = None if parameters is None else taken(parameters, np.arange(start, stop), "parameters")
+        found = model.reconstruct(block) if some is None else model.predict(some)
         fields = np.asarray(found).reshape(len(block), -1)
         parts.append([errors(block, fields) for errors in errors_of.values()])
     return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
@@ -90,7 +95,7 @@ def held_out_errors(
     model's.
     """
     rows, layout = flattened(snapshots, "snapshots")
-    n = len(rows)
+    n = len(Rows.of(rows, "snapshots"))
     labels = check_groups(groups, n)
     most = 5  # scikit-learn's number
     folds: Any = KFold(min(most, n), shuffle=True, random_state=random_state)
@@ -106,16 +111,16 @@ def held_out_errors(
             # a search needs two groups at least
             known = None if labels is None or len(np.unique(labels[train])) < 2 else labels[train]
             try:
-                fitted, fields = clone(model), layout.restored(rows[train])
+                fitted, fields = clone(model), layout.restored(taken(rows, train, "snapshots"))
                 if parameters is None:
                     fitted_parts(fitted, fields, known)
-                    found = fitted.reconstruct(layout.restored(rows[test]))
+                    found = fitted.reconstruct(layout.restored(taken(rows, test, "snapshots")))
                 else:
                     found = fitted.fit(parameters[train], fields, groups=known).predict(parameters[test])
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
         decoded = np.asarray(found).reshape(len(test), -1)
-        errors[test] = metrics.scaled_l2(rows[test], decoded, reference=usual, cell_weights=weights)
+        errors[test] = metrics.scaled_l2(taken(rows, test, "snapshots"), decoded, reference=usual, cell_weights=weights)
         turns += 1
     judged = np.flatnonzero(~np.isnan(errors))
     return HeldOutErrors(

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin, clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import as_array, check_cells, refuse_dask, validate_data
+from randsmap._interface.arrays import as_array, check_samples, refuse_dask, validate_data
 from randsmap._interface.fields import (
     FIELD_STATE,
     FieldInputMixin,
@@ -256,13 +256,14 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for a point where it does. A row's step is accepted only if
         its residual |x - encode(decode(y))| falls; otherwise its t, at first 1, is halved.
         """
-        X = latents_of(X)
+        check_fitted(self, "encoder_")
+        X, cells = latents_of(X, self.encoder_), self._checked_cells(cells)
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
-            M, shape = self.n_features_in_, self.field_shape_
-            shape = shape if cells is None else (len(check_cells(cells, M, shape)),)
+            shape = self.field_shape_
+            shape = shape if cells is None else (len(cells),)
             return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
             # the encoder needs whole fields: `cells` and `out` are for the last decoding
@@ -360,7 +361,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         {raises_derivative}
         """
         derivative, given = self._decoding("jacobian", cells=cells)
-        J = derivative(latents_of(X), **given)
+        J = derivative(latents_of(X, self.encoder_), **given)
         return J if cells is not None else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
     @_available("jvp")
@@ -378,7 +379,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         {raises_derivative}
         """
         derivative, given = self._decoding("jvp", cells=cells)
-        tangents = derivative(latents_of(X), V, **given)
+        tangents = derivative(latents_of(X, self.encoder_), V, **given)
         return tangents if cells is not None else self._as_given(tangents)
 
     @_available("vjp")
@@ -394,14 +395,17 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         {raises_derivative}
         """
         derivative, given = self._decoding("vjp", cells=cells)
-        return derivative(latents_of(X), self._vectors(U), **given)
+        check_samples(X=X, U=U)
+        return derivative(latents_of(X, self.encoder_), self._vectors(U), **given)
 
     def leverage_points(self, X: Any) -> Any:
-        return latents_of(X)
+        return latents_of(X, self.encoder_)
 
     def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The method of the part that decodes, and those of the options that are given, if it takes them."""
         check_fitted(self, "encoder_")
+        if options.get("cells") is not None:
+            options["cells"] = self._checked_cells(options["cells"])
         part, name = _decoding_part(self, method, fitted=True)
         # other packages' estimators need not take any of them
         function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
@@ -534,9 +538,12 @@ def encoded(encoder: Any, X: Any) -> Any:
     return encoder.transform(X) if reads_by_blocks else by_blocks(encoder.transform, X)
 
 
-def latents_of(X: Any) -> Any:
+def latents_of(X: Any, encoder: Any) -> Any:
     """Latents as an array: the parts are fitted to latents without names, whatever `set_output` is."""
     if hasattr(X, "columns"):
+        names, given = list(getattr(encoder, "get_feature_names_out", list)()), list(map(str, X.columns))
+        if given != names and sorted(given) == sorted(names):
+            raise ValueError(f"X has the columns {given}, those of the encoder are {names}: select them in this order")
         X = np.asarray(X)
         as_array(X, "X", min_rows=0, min_columns=0)
     return X

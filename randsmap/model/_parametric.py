@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import validate_data
+from randsmap._interface.arrays import check_samples, real_numbers, validate_data
 from randsmap._interface.callers import warn_caller
+from randsmap._interface.fields import field_rows, flattened
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._linalg.rows import Rows
 from randsmap.decoders import AutoDecoder
 from randsmap.invariants import norm_weights
 from randsmap.metrics import scaled_l2
@@ -120,7 +122,9 @@ class ParametricModel(Model):
             predictions lie in between.
         """
         with restored_on_error(self):
-            X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2)
+            check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
+            X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2, name="parameters")
+            Rows.of(flattened(snapshots, "snapshots")[0], "snapshots")
             if len(X) != np.shape(snapshots)[0]:
                 raise ValueError(
                     "parameters and snapshots must have the same number of rows, got "
@@ -160,7 +164,7 @@ class ParametricModel(Model):
         {raises}
         """
         check_fitted(self, "regressor_")
-        X = validate_data(self, _as_columns(parameters), reset=False)
+        X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
         if not len(X):  # scikit-learn's regressors want some rows
             return np.asarray(self.model_.transform(np.empty((0, *self.field_shape_))))
         return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
@@ -195,9 +199,10 @@ class ParametricModel(Model):
 
         {raises}
         """
-        fields = self.predict(parameters)
+        check_samples(parameters=parameters, snapshots=snapshots)
+        fields: Any = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
         weights = norm_weights(self.field_shape_, self.model)
-        return -float(scaled_l2(snapshots, fields, cell_weights=weights).mean())
+        return -float(scaled_l2(fields, self.predict(parameters), cell_weights=weights).mean())
 
 
 def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:
@@ -220,4 +225,4 @@ def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.f
 
 def _as_columns(parameters: ArrayLike) -> Any:
     """Parameters as columns; a sequence of numbers holds one parameter."""
-    return np.asarray(parameters, dtype=np.float64)[:, None] if np.ndim(parameters) == 1 else parameters
+    return real_numbers(parameters, "parameters")[:, None] if np.ndim(parameters) == 1 else parameters

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
-from randsmap._interface.arrays import as_array, check_cells, validate_data
+from randsmap._interface.arrays import as_array, check_samples, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
@@ -237,12 +237,13 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
         {raises}
         """
+        check_samples(X=X, invariant_values=invariant_values)
         theta, Y = self._theta_and_shape(X)
         aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
         fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
         # a shift moves values across cells, so some cells need all of them
         if cells is not None:
-            fields = fields[:, check_cells(cells, fields.shape[1], self.field_shape_)]
+            fields = fields[:, self._checked_cells(cells)]
         else:
             fields = self._in_shape(fields)
         if out is None:
@@ -281,6 +282,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
         {raises_derivative}
         """
+        check_samples(X=X, V=V)
         theta, Y = self._theta_and_shape(X)
         V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))

@@ -54,7 +54,7 @@ INNER = {
     "KNNFit": "decoders._knn",
     "BlendFit": "decoders._blended",
     "TransformerBasis": "maps.bases",
-    "XarrayMetadata": "_interface.fields",
+    "Labels": "_interface.labels",
 }
 _MAX_DEPTH = 20  # of parameters within parameters: a list may hold itself
 _MAX_OBJECTS = 400  # blends of 12 decoders of random features, of fields and of latents over parameters, are 230

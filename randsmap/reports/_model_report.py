@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 import randsmap
 from randsmap import plotting
 from randsmap._interface.arrays import as_labels
-from randsmap._interface.fields import flattened
+from randsmap._interface.fields import field_rows, flattened
 from randsmap.model._held_out import facts_in_words, folds_in_words
 from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
 from randsmap.reports._model_pictures import model_pictures
@@ -114,6 +114,7 @@ def write_model_report(
     'report.html'
     """
     template = page_template("randsmap.reports", "model.html")
+    field_rows(model, snapshots, name="snapshots")
     rows, layout = flattened(snapshots, "snapshots")
     if np.ndim(rows) != 2:
         raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
@@ -141,6 +141,7 @@ def autotune(
     >>> result.best_model_.score(arc) > -0.01
     True
     """
+    check_samples(snapshots=snapshots, groups=groups)
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
     families = check_families(families)
@@ -152,7 +153,7 @@ def autotune(
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     rng = check_random_state(0 if random_state is None else random_state)
-    weights = norm_weights(layout.shape, cell_weights, model)
+    weights = norm_weights(layout, cell_weights, model)
     table, error, more = None, None, np.nan
     good = 0.01  # an error that one more coordinate need not improve
     judge = _EncoderJudge(F, labels, validation, n_trials, families, rng, weights)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
@@ -89,12 +89,13 @@ def leave_one_out(
     ((4, 40), 1e-06, True)
     """
     lambdas = _checked(decoder, regularizations)
+    check_samples(X=X, y=y)
     points = as_array(X, "X", min_rows=2)
     F, dtype, layout = check_fields(y, len(points))
-    invariants = invariants_of(decoder, F, dtype, layout.shape)
+    invariants = invariants_of(decoder, F, dtype, layout)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = HatMatrix(*decoder.spectrum(points, **reduced))
-    weights = norm_weights(layout.shape, cell_weights, decoder)
+    weights = norm_weights(layout, cell_weights, decoder)
     sizes = field_norms(F, cell_weights=weights)
     usual = median_norm(sizes)
     if F.shape[1] > 4 * len(F) and len(lambdas) > 3:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap.invariants import norm_weights
 from randsmap.model import ParametricModel
 from randsmap.model._errors import held_out_errors
@@ -62,6 +62,7 @@ def choose_parametric(
     >>> result.best_index_, result.best_model_.predict([0.5]).shape
     (1, (1, 30))
     """
+    check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
     X = as_array(parameters, "parameters", min_rows=2)
     candidates = [ParametricModel(model) for model in models]
     weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
@@ -73,7 +74,7 @@ def choose_parametric(
         # the error of one and the same model moves by a tenth from one division into folds to another
         if error < 0.9 * errors[best]:
             best = index
-    fitted = candidates[best].fit(X, snapshots, groups=groups)
+    fitted = candidates[best].fit(parameters, snapshots, groups=groups)
     fitted.held_out_ = held_out[best]
     return Bunch(
         best_model_=fitted, held_out_errors_=np.array(errors), best_index_=best, repeated_values_=_repeated_values(X)

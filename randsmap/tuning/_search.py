@@ -14,11 +14,12 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
+from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spans import FactoredRows
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
@@ -158,7 +159,7 @@ def tune(
     if not with_model and (X_train is None or X_val is None):
         raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
 
-    validation = _Validation(y_train, y_val, len(candidates), grid, decoder, cell_weights)
+    validation = _Validation((X_train, y_train), (X_val, y_val), len(candidates), grid, decoder, cell_weights)
     errors = np.full((len(candidates), len(validation.y_val)), np.nan)
     failures: dict[int, Exception] = {}
     encoder, best, kept = None, None, None
@@ -264,10 +265,19 @@ class _Validation:
     With a `basis` decoders are judged by coordinates in it (see `field_span`).
     """
 
-    def __init__(self, y_train: Any, y_val: Any, n_candidates: int, grid: Any, decoder: Any, weights: Any) -> None:
+    def __init__(self, train: Any, validation: Any, n_candidates: int, grid: Any, decoder: Any, weights: Any) -> None:
+        (X_train, y_train), (X_val, y_val) = train, validation
+        check_samples(X_train=X_train, y_train=y_train)
+        check_samples(X_val=X_val, y_val=y_val)
+        for name, X in (("X_train", X_train), ("X_val", X_val)):
+            if X is not None:
+                as_array(X, name)
         rows, layout = flattened(y_val, "y_val")
+        fields, theirs = flattened(y_train, "y_train")
+        Rows.of(fields, "y_train")
+        theirs.check(layout, "y_val", np.shape(y_val), "y_train")
         self.y_val = as_array(rows, "y_val")
-        self._weights = norm_weights(layout.shape, weights, decoder)
+        self._weights = norm_weights(theirs, weights, decoder)
         self.basis: Any = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # if all validation fields are empty, the training fields determine what is large
@@ -374,7 +384,7 @@ class _Validation:
         if not many and not _may_pay(*sizes):
             return
         F, dtype, layout = check_fields(self._y_train, n)
-        invariants = invariants_of(decoder, F, dtype, layout.shape)
+        invariants = invariants_of(decoder, F, dtype, layout)
         if invariants is not None:
             q = len(invariants.independent)
             many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)

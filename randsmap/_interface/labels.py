@@ -1,0 +1,256 @@
+"""Labels of arrays: axes and coordinates of xarray's and pandas' objects, as they are kept, given back and compared.
+
+Cells and samples are taken by their order. Where two arrays that belong together both have labels, these must agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import immutable, saved
+
+
+@immutable
+class Labels:
+    """Names of the axes, name, attributes (JSON) and coordinates of an array of fields, without those of the samples.
+
+    The first axis counts samples. A coordinate is (name, dims, kind, values, attributes) with what `_stored` gives of
+    its values. Fields of a `table` of pandas come back as arrays.
+    """
+
+    dims: tuple[str, ...] = saved(Parameter(object))
+    name: str | None = saved(Parameter(object))
+    attrs: str = saved(Parameter(object))
+    coords: list[tuple[str, tuple[str, ...], str, Any, str]] = saved(Parameter(object))
+    table: bool = saved(Parameter(bool), default=False)
+
+    @classmethod
+    def of(cls, X: Any, *, samples: bool = True) -> Labels | None:
+        """Labels of an array, whose first axis counts samples unless it has none; None of an array without labels."""
+        axes = axes_of(X)
+        if axes is None or (samples and X.ndim < 2):
+            return None
+        dims, found = axes
+        dims = dims if samples else ("", *dims)
+        coords = [
+            (name, along, *_stored(values), _as_json(attrs))
+            for name, along, values, attrs in found
+            if dims[0] not in along  # of these samples, which others do not have
+        ]
+        table = hasattr(X, "iloc")
+        name = None if table or X.name is None else str(X.name)
+        return cls(dims, name, _as_json(X.attrs), coords, table)
+
+    def array(self, fields: NDArray[np.float64]) -> Any:
+        """Fields (n, *shape) as a DataArray."""
+        try:
+            import xarray
+        except ImportError:
+            raise ImportError(
+                "the fields of this estimator have names and coordinates of xarray, which is not installed: pip "
+                "install xarray, or give out=, an array, to do without them"
+            ) from None
+        shape = dict(zip(self.dims, fields.shape))
+        coords, attributes = xarray.Coordinates(), {}
+        for name, dims, kind, values, attrs in self.coords:
+            values = None if kind == "level" else _restored(kind, values)
+            if kind == "levels":
+                coords.update(xarray.Coordinates.from_pandas_multiindex(values, dims[0]))
+            elif values is not None:
+                values = values if len(dims) == 1 else np.asarray(values).reshape([shape[dim] for dim in dims])
+                coords.update({name: (dims, values)})
+            attributes[name] = json.loads(attrs)
+        found = xarray.DataArray(fields, dims=self.dims, coords=coords, attrs=json.loads(self.attrs), name=self.name)
+        for name, attrs in attributes.items():
+            found[name].attrs = attrs
+        return found
+
+    def compare(self, given: Labels, name: str, shapes: tuple[Any, Any], whose: str = "the fields of fit") -> None:
+        """ValueError if the cells of another array, `name`, have other labels, or its axes another order.
+
+        `shapes` are those of the cells of both. Of equal lengths, axes would be taken for each other, and reversed
+        latitudes have the right shape.
+        """
+        dims, kept = given.dims, self.dims
+        named = not (given.table or self.table)
+        if named and dims[1:] != kept[1:] and (set(dims[1:]) == set(kept[1:]) or kept[0] in dims[1:]):
+            whose = whose.removeprefix("the fields of ")
+            raise ValueError(f"{name} has the dimensions {dims}, those of {whose} were {kept}: transpose it")
+        ours = list(_by_cells(self))
+        theirs = {key: (axes, kind, values) for keys, axes, kind, values in ours for key in keys}
+        indexed = {axes for keys, axes, *_ in ours if len(keys) > 1}
+        for keys, axes, kind, here in _by_cells(given):
+            key = next((key for key in keys if key in theirs), None)
+            # beside an index, other coordinates need not be the same: they may be measured
+            if key is None or (len(keys) == 1 and all((axis,) in indexed for axis in axes)):
+                continue
+            their_axes, their_kind, there = theirs[key]
+            if axes != their_axes and isinstance(key, str):
+                here, there = _spread(here, axes, shapes[1]), _spread(there, their_axes, shapes[0])
+            check_equal(here, there, f"{name} has other labels along {keys[0]!r} than {whose}", (kind, their_kind))
+
+    def _restore(self) -> None:
+        """ValueError if what a model file holds is not as `of` makes it."""
+        dims, texts = self.dims, [self.attrs, *(entry[-1] for entry in self.coords)]
+        words = [
+            *texts,
+            self.name or "",
+            *(word for name, along, kind, *_ in self.coords for word in (name, kind, *along)),
+        ]
+        valid = type(dims) is tuple and all(type(word) is str for word in (*dims, *words))
+        valid = valid and 1 < len(dims) == len(set(dims)) and all(type(json.loads(text)) is dict for text in texts)
+        if not valid or not all(set(e[1]) <= set(dims) and _is_stored(*e[2:4], len(e[1])) for e in self.coords):
+            raise ValueError("no labels of fields")
+
+
+# -- Coordinates -----------------------------------------------------------------------------------
+def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], Any, Any]]] | None:
+    """Names of the axes, and (name, dims, index or values, attributes) of each coordinate; None without labels."""
+    if hasattr(X, "iloc"):
+        dims = ("index", "columns")[: X.ndim]
+        return dims, [(dim, (dim,), axis, {}) for dim, axis in zip(dims, X.axes)]
+    if not (hasattr(X, "dims") and hasattr(X, "coords")):
+        return None
+    coords = []
+    for name, coordinate in X.coords.items():
+        values = coordinate.to_index() if coordinate.ndim == 1 else coordinate.values
+        if name not in coordinate.dims and hasattr(X.indexes.get(name), "levels"):
+            values = None  # its values are in the index of its dimension
+        coords.append((str(name), tuple(map(str, coordinate.dims)), values, coordinate.attrs))
+    return tuple(map(str, X.dims)), coords
+
+
+def index_of(X: Any, axis: int) -> Any:
+    """The index along an axis of an array, None if it has none."""
+    dims, coords = axes_of(X) or ((), [])
+    dim = dims[axis : axis + 1]
+    return next((values for name, along, values, _ in coords if (name,) == along == dim), None)
+
+
+_SINCE = "microseconds since 1970-01-01"
+
+
+def _stored(values: Any) -> tuple[str, Any]:
+    """(kind, values) of a coordinate as a model file can hold them.
+
+    Numbers are an array, of kind "", "range" if pandas counted, or "cftime" and a calendar. "levels" are tuples (name,
+    kind, values, codes), of which a "level" is one. All others are text, and the kind is the type, or "str".
+    """
+    if values is None:
+        return "level", ()
+    if hasattr(values, "levels"):
+        parts = zip(values.names, values.levels, values.codes)
+        return "levels", [(str(name), *_stored(level), np.array(codes, np.int64)) for name, level, codes in parts]
+    array, kind = np.asarray(values), str(values.dtype)
+    if array.dtype.kind in "buif":
+        return "range" if getattr(values, "start", None) == 0 and values.step == 1 else "", array
+    calendars = {getattr(value, "calendar", None) for value in array.ravel()}
+    if len(calendars) == 1 and None not in calendars:
+        import cftime
+
+        (calendar,) = calendars
+        return f"cftime {calendar}", cftime.date2num(array, _SINCE, calendar).astype(np.int64)
+    if array.dtype.kind == "S":
+        array = np.char.decode(array, "latin-1")
+    text = tuple(map(str, values if hasattr(values, "equals") else array.ravel()))
+    try:
+        same = array.dtype.kind in "mM" or (kind not in ("object", "str") and _restored(kind, text).equals(values))
+    except (TypeError, ValueError):  # a type that pandas does not read
+        same = False
+    return kind if same else "str", text
+
+
+def _restored(kind: str, values: Any) -> Any:
+    """The index or the array, flat for text, of what `_stored` gave."""
+    if kind in ("", "range"):
+        return values
+    if kind == "str":
+        return np.array(values, dtype=str)
+    if kind.startswith("cftime "):
+        import cftime
+
+        return cftime.num2date(values, _SINCE, kind[7:], only_use_cftime_datetimes=True)
+    import pandas
+
+    if kind == "levels":
+        names, kinds, levels, codes = zip(*values)
+        return pandas.MultiIndex([pandas.Index(_restored(*pair)) for pair in zip(kinds, levels)], codes, names=names)
+    return pandas.Index(pandas.array(list(values), dtype=kind))
+
+
+def _is_stored(kind: str, values: Any, ndim: int) -> bool:
+    """False if `_stored` does not give this kind of values for a coordinate of so many axes."""
+    try:
+        if kind == "levels":
+            return (
+                all(_is_stored(inner, part, 1) for _, inner, part, _ in values) and _restored(kind, values).nlevels > 0
+            )
+        if kind in ("", "range") or kind.startswith("cftime "):
+            return type(values) is np.ndarray and values.ndim == ndim and _restored(kind, values) is not None
+        is_text = type(values) is tuple and all(type(word) is str for word in values)
+        return is_text and (kind == "level" or len(_restored(kind, values)) == len(values))
+    except Exception:
+        return False
+
+
+def comparable(values: Any) -> tuple[str, NDArray[Any]]:
+    """The kind of an index, and what `check_equal` compares: numbers, or text."""
+    kind, stored = _stored(values)
+    return kind, _flat(kind, list(map(str, values)) if kind == "levels" else stored)
+
+
+def _flat(kind: str, values: Any) -> NDArray[Any]:
+    return np.ravel(values) if kind in ("", "range") else np.array(list(map(str, np.ravel(values))), dtype=str)
+
+
+def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str, NDArray[Any]]]:
+    """(keys, axes, kind, values) of each coordinate and level; keys are its name and, of an index, its axis."""
+    for name, dims, kind, values, _ in labels.coords:
+        axes = tuple(labels.dims.index(dim) - 1 for dim in dims)
+        parts = [] if kind == "level" or not dims else [(name, kind, values, slice(None))]
+        parts = values if kind == "levels" else parts
+        for i, (key, inner, part, codes) in enumerate(parts):
+            yield [key, (axes, i, len(parts))][: 1 + (dims == (name,))], axes, inner, _flat(inner, part)[codes]
+
+
+def _spread(values: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A coordinate along some axes as one value for each cell, flat."""
+    values = values.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
+    ones = [n if axis in axes else 1 for axis, n in enumerate(shape)]
+    return np.broadcast_to(values.reshape(ones), shape).ravel()
+
+
+def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple[str, str]) -> None:
+    """ValueError, which begins with `what`, if labels differ; from labels that pandas counted, in their order alone."""
+    both = {here.dtype.kind, there.dtype.kind}
+    if here.shape != there.shape:  # the shapes are checked elsewhere
+        return
+    if "range" in kinds and (both - set("iuf") or not np.array_equal(np.sort(here), np.sort(there))):
+        return
+    if "f" in both and not both - set("iuf"):
+        gaps, size = np.diff(np.unique(there)), np.abs(there).max(initial=0.0)
+        # float32 has seven digits
+        tolerance = max(min(1e-6 * size, gaps.min(initial=np.inf) / 2), np.finfo(np.float32).eps * size)
+        differ = np.abs(here - there) > tolerance
+    else:
+        differ = here != there if len(both) == 1 or not both - set("iu") else here.astype(str) != there.astype(str)
+    for i in np.flatnonzero(differ)[:1]:
+        raise ValueError(
+            f"{what}, {here[i]} at place {i} where that is {there[i]}, and they are taken by their order: select or "
+            "interpolate in the same order, or give an array without labels"
+        )
+
+
+def _as_json(attrs: Any) -> str:
+    """Attributes as JSON: numbers, strings and lists of them as they are, anything else as its text."""
+
+    def plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
+
+    return json.dumps({str(name): value for name, value in attrs.items()}, default=plain)
