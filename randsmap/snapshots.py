@@ -19,7 +19,8 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.callers import warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
-from randsmap._io.text import read_table
+from randsmap._io.packing import ATTRIBUTES, DEFAULT_FILLS, uncertain, unpacked
+from randsmap._io.text import TIME, read_table
 from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -32,8 +33,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     ----------
     path : path
         The ending determines the format: ``.npy``, ``.npz``, ``.mat`` (``-v7.3`` needs h5py), ``.csv`` or ``.txt``
-        (with commas, semicolons or white space, decimal commas, and a line of names or none), ``.h5`` or ``.hdf5``
-        (needs h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
+        (with any usual separator, decimal commas, lines of names or none), ``.h5``, ``.hdf5`` or ``.jld2`` (needs
+        h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
         'randsmap[files]'`` installs these. A file with another ending has to be a .npy file, or without an ending text.
     key : str or None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), or of a column of
@@ -45,8 +46,9 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Returns
     -------
     ndarray or xarray.DataArray (n_samples, ...)
-        In the file's number type. A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray.
-        MATLAB's arrays have MATLAB's axes.
+        In the file's number type, or float64 where values are packed by the netCDF conventions; missing ones are NaN.
+        A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray. Arrays of MATLAB, Octave and
+        Julia have the axes of these.
 
     Raises
     ------
@@ -144,10 +146,10 @@ def read_labels(path: Path, *, key: str | None = None) -> NDArray[Any]:
 
 
 # formats of several arrays with names
-HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".nc", ".nc4", ".zarr")
+HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".jld2", ".nc", ".nc4", ".zarr")
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
-_NPY = b"\x93NUMPY"
+_NPY, _HDF5 = b"\x93NUMPY", b"\x89HDF"
 
 
 def is_npy_target(path: Path) -> bool:
@@ -212,7 +214,7 @@ def _reader(path: Path) -> Callable[[Path, str | None], Any]:
     if ending == ".npy" or start.startswith(_NPY):
         return _read_npy
     # the model files, archives and images that a file without an ending may be begin with zeros
-    if not ending and b"\0" not in start:
+    if not ending and (b"\0" not in start or start[:2] in (b"\xff\xfe", b"\xfe\xff")):
         return _read_text
     raise ValueError(f"{path} is not a .npy file, and its ending is none of {', '.join(_READERS)}")
 
@@ -235,30 +237,39 @@ def _imported(name: str, path: Path) -> Any:
         ) from None
 
 
-def _chosen(shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, others: str = "") -> str:
-    """The name of the array that is meant, of those with these shapes."""
-    listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
-    if key is not None:
-        path_of_key = key.replace(".", "/").strip("/")
-        for name in shapes:
-            if name == key or name.strip("/") == path_of_key:
-                return name
-        raise ValueError(f"{path} has no array {key!r} of numbers; it has {listed}{others}")
-    wide = [name for name, shape in shapes.items() if sum(length > 1 for length in shape) >= 2]
-    candidates = wide or list(shapes)
-    if len(candidates) == 1:
-        return candidates[0]
-    if not candidates:
-        raise ValueError(f"{path} has no array of numbers{others}")
-    raise ValueError(f"{path} has several arrays: {listed}. Name one of them with key (--key)")
-
-
 # arrays of which sparse matrices are made in files of SciPy, PyData, anndata, MATLAB and Octave
 _SPARSE = ("data indices", "data row col", "data offsets shape", "data coords shape", "data ir jc", "data ridx cidx")
 
 
 def _is_sparse(names: Collection[str]) -> bool:
     return any(set(parts.split()) <= set(names) for parts in _SPARSE)
+
+
+def _chosen(
+    shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, others: Mapping[str, str] | None = None
+) -> str:
+    """The name of the array that is meant, of those with these shapes; `others` are no arrays of real numbers."""
+    listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
+    rest = ", ".join(f"{name} ({kind})" for name, kind in (others or {}).items())
+    besides = f", besides {rest}" if rest else ""
+    if key is not None:
+        path_of_key = key.replace(".", "/").strip("/")
+        for name in shapes:
+            if name == key or name.strip("/") == path_of_key:
+                return name
+        raise ValueError(f"{path} has no array {key!r} of numbers; it has {listed}{besides}")
+    wide = [name for name, shape in shapes.items() if sum(length > 1 for length in shape) >= 2]
+    candidates = wide or list(shapes)
+    if len(candidates) > 1:
+        raise ValueError(f"{path} has several arrays: {listed}. Name one of them with key (--key)")
+    if not candidates:
+        dense = " (a sparse matrix has to be written dense)" if "sparse" in rest else ""
+        raise ValueError(f"{path} has no array of numbers{besides}{dense}")
+    if "sparse" in rest or "complex" in rest:
+        warn_caller(
+            f"{path}: {candidates[0]} is read, and {rest} passed over. key (--key) {candidates[0]!r} confirms it"
+        )
+    return candidates[0]
 
 
 @contextmanager
@@ -299,60 +310,76 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
         if _is_sparse(members):
             raise ValueError("it holds a sparse matrix, which has to be written dense (toarray)")
-        shapes = {}
+        shapes, others = {}, {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
                 shape, dtype = check_npy_header(file, archive.getinfo(member).file_size)
                 if dtype.kind in "buif":
                     shapes[name] = shape
-        with archive.open(members[_chosen(shapes, key, path)]) as file:
+                else:
+                    others[name] = dtype.name
+        with archive.open(members[_chosen(shapes, key, path, others)]) as file:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
 
 
 def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
     with open(path, "rb") as file:
         start = file.read(512)
-        if start.startswith((b"MATLAB 7.3", b"\x89HDF")):
+        if start.startswith((b"MATLAB 7.3", _HDF5)):
             return _read_hdf5(path, key)
         with _as_value_error(path, "a .mat file"):
-            if not re.search(rb"[^\t-\r -~]", start):  # Octave's save, and MATLAB's with -ascii
-                raise ValueError("it is text: save it with -v7, or give it the ending .txt")
+            if not re.search(rb"[^\t-\r -~]", start):
+                written = "as Octave's save" if b"Octave" in start else "as MATLAB's save -ascii"
+                raise ValueError(f"it is text, {written} writes it: save it with -v7, or give it the ending .txt")
             arrays = mat_arrays(file)
             shapes = {name: array.shape for name, array in arrays.items() if array.kind == NUMBERS}
-            rest = ", ".join(f"{name} ({array.kind})" for name, array in arrays.items() if array.kind != NUMBERS)
-            return arrays[_chosen(shapes, key, path, f", besides {rest}" if rest else "")].read()
+            others = {name: array.kind for name, array in arrays.items() if array.kind != NUMBERS}
+            return arrays[_chosen(shapes, key, path, others)].read()
 
 
 def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
     h5py, start = _imported("h5py", path), _start(path)
     # these programs write columns first, which HDF5 has as an array of reversed axes
-    by_columns = path.suffix == ".mat" or start.startswith(b"MATLAB 7.3") or b"Julia" in start[:64]
+    by_columns = start.startswith(b"MATLAB 7.3") or b"Julia" in start[:64]
     with _as_value_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
         found: dict[str, tuple[str, bool]] = {}
-        sparse = set()
+        others: dict[str, str] = {}
 
         def note(path: str, node: Any) -> None:
-            # HDF5 has empty data spaces, and MATLAB keeps contents of cells in #refs#
-            if (
-                not isinstance(node, h5py.Dataset)
-                or node.dtype.kind not in "buif"
-                or node.shape is None
-                or path[0] == "#"
-            ):
-                return
-            if _is_sparse(node.parent):
-                return sparse.add(f"{node.parent.name} (sparse: write it dense)")
-            octave = "OCTAVE_NEW_FORMAT" in node.parent.attrs
+            if path.startswith("#") or any(path.startswith(f"{other}/") for other in others):
+                return  # MATLAB keeps contents of cells in #refs#
+            octave = "OCTAVE_NEW_FORMAT" in (node.parent if path.endswith("/value") else node).attrs
+            name = re.sub(r"/value\b", "", path) if octave else path
             kind = str(np.ravel(node.attrs.get("MATLAB_class", "")).astype(str)[0])
-            if not kind or (kind in NUMBER_CLASSES and not node.attrs.get("MATLAB_empty")):
-                name = re.sub(r"/value\b", "", path) if octave else path
-                found[name] = path, by_columns or octave or bool(kind) or "rhdf5-NA.OK" in node.attrs
+            if not isinstance(node, h5py.Dataset):
+                if "MATLAB_sparse" in node.attrs or _is_sparse(node):
+                    others[name] = "sparse"
+            elif node.shape is None or "MATLAB_empty" in node.attrs or "OCTAVE_EMPTY_MATRIX" in node.attrs:
+                return  # HDF5's empty data space, or the shape of an empty array
+            elif node.dtype.kind in "buif" and kind in {"", *NUMBER_CLASSES}:
+                found[name] = path, by_columns or bool(kind) or octave or "rhdf5-NA.OK" in node.attrs
+            elif node.dtype.kind == "c" or node.dtype.names in (("real", "imag"), ("r", "i")):
+                others[name] = "complex"
 
+        if _is_sparse(file):
+            raise ValueError("it holds a sparse matrix, which has to be written dense")
         file.visititems(note)
         shapes = {name: file[at].shape[:: -1 if turned else 1] for name, (at, turned) in found.items()}
-        at, turned = found[_chosen(shapes, key, path, ", besides ".join(["", *sorted(sparse)]))]
-        array = _native(np.asarray(file[at][()]))
-        return array.T if turned else array
+        at, turned = found[_chosen(shapes, key, path, others)]
+        node = file[at]
+        if path.suffix == ".mat" and not turned:
+            warn_caller(
+                f"{path}: its axes are read in the order of HDF5, since nothing in it says that MATLAB wrote it"
+            )
+        values = _unpacked(_native(np.asarray(node[()])), node.attrs, path, node.fillvalue)
+        return values.T if turned else values
+
+
+def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, unwritten: Any) -> NDArray[Any]:
+    names = uncertain(attributes)
+    if names:
+        warn_caller(f"{path}: values are read as they are stored, without regard to the attributes {', '.join(names)}")
+    return unpacked(values, attributes, unwritten)
 
 
 def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
@@ -364,7 +391,7 @@ def _read_netcdf(path: Path, key: str | None) -> Any:
     xarray = _imported("xarray", path)
     with _as_value_error(path, "a netCDF file"):
         try:
-            opened = xarray.open_dataset(path)
+            opened = xarray.open_dataset(path, mask_and_scale=False, decode_timedelta=False)
         except ValueError as error:
             if "IO backends" not in str(error) and "netcdf4" not in str(error).lower():
                 raise
@@ -384,25 +411,38 @@ def _read_zarr(path: Path, key: str | None) -> Any:
         node = zarr.open(str(path), mode="r")
         if isinstance(node, zarr.Array):
             _refuse_key(key, "it")
-            return np.asarray(node[...])
+            return _unpacked(_native(np.asarray(node[...])), node.attrs, path, node.fill_value)
         if _is_sparse(set(node)):
             raise ValueError("it holds a sparse matrix, which has to be written dense")
         xarray = _imported("xarray", path)
-        with xarray.open_zarr(str(path), consolidated=False) as opened:
+        options = {"consolidated": False, "mask_and_scale": False, "decode_timedelta": False}
+        with xarray.open_zarr(str(path), **options) as opened:
             return _variable(opened, key, path)
 
 
 def _variable(dataset: Any, key: str | None, path: Path) -> Any:
+    """A variable of a dataset that is not decoded, and its coordinates, in physical values."""
+
+    def physical(stored: Any) -> Any:
+        values, attributes = _native(stored.values), stored.attrs
+        unwritten = None if "_FillValue" in attributes else DEFAULT_FILLS.get(values.dtype.str[1:])
+        array = stored.copy(data=_unpacked(values, attributes, path, unwritten))
+        array.attrs = {name: value for name, value in attributes.items() if name not in ATTRIBUTES}
+        return array
+
     shapes = {str(name): value.shape for name, value in dataset.data_vars.items() if value.dtype.kind in "buif"}
-    array = dataset[_chosen(shapes, key, path)].load()
-    return array.copy(data=_native(array.values)) if not array.dtype.isnative else array
+    array = physical(dataset[_chosen(shapes, key, path)].load())
+    packed = [
+        name for name, place in array.coords.items() if place.dtype.kind in "buif" and ATTRIBUTES & set(place.attrs)
+    ]
+    return array.assign_coords({name: physical(array.coords[name].variable) for name in packed})
 
 
 _READERS: dict[str, Callable[[Path, str | None], Any]] = {
     ".npz": _read_npz,
     ".mat": _read_mat,
     **dict.fromkeys((".csv", ".txt"), _read_text),
-    **dict.fromkeys((".h5", ".hdf5"), _read_hdf5),
+    **dict.fromkeys((".h5", ".hdf5", ".jld2"), _read_hdf5),
     **dict.fromkeys((".nc", ".nc4"), _read_netcdf),
     ".zarr": _read_zarr,
 }
@@ -411,6 +451,9 @@ _READERS: dict[str, Callable[[Path, str | None], Any]] = {
 # -- Rows or columns -------------------------------------------------------------------------------
 def transposed_evidence(F: Any) -> str | None:
     """The sign that the columns of F are the fields, not its rows, or None: see `read_snapshots`."""
+    times = [name for name in map(str, getattr(F, "dims", ())) if TIME.fullmatch(name)]
+    if times and F.dims[0] not in times:
+        return f"its axis {times[0]!r} is not the first"
     if not isinstance(F, np.ndarray) or F.ndim < 2 or min(F.shape) < 2:
         return None
     with np.errstate(all="ignore"):  # values that are not finite raise where they are used
