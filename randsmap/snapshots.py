@@ -20,7 +20,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
 from randsmap._io.packing import ATTRIBUTES, DEFAULT_FILLS, uncertain, unpacked
-from randsmap._io.text import TIME, read_table
+from randsmap._io.text import TIME, read_label_column, read_table
 from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -130,19 +130,16 @@ def read_columns(
     return as_array(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
 
 
-def read_labels(path: Path, *, key: str | None = None) -> NDArray[Any]:
-    """Labels from an array of a file with names, a .npy file, or the lines of a text."""
-    if key is not None or path.suffix.lower() in HAVE_NAMES:
+def read_labels(path: Path, n: int, *, key: str | None = None) -> NDArray[Any]:
+    """Labels of n rows from an array of a file with names (MATLAB's may be text), a .npy file, or a text."""
+    if path.suffix.lower() == ".mat" and key is not None:
+        return _read_mat(path, key, (NUMBERS, "char", "cell"))
+    if path.suffix.lower() in HAVE_NAMES or _start(path).startswith(_NPY):
         return read_numbers(path, key=key)
-    if _start(path).startswith(_NPY):
-        return load_npy(path)
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").rstrip().splitlines()]
+        return read_label_column(path, n, key)
     except UnicodeDecodeError:
         raise ValueError(f"{path} is neither a .npy file nor text") from None
-    if "" in lines:
-        raise ValueError(f"line {lines.index('') + 1} of {path} is empty")
-    return np.array(lines)
 
 
 # formats of several arrays with names
@@ -322,7 +319,7 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
+def _read_mat(path: Path, key: str | None, kinds: Collection[str] = (NUMBERS,)) -> NDArray[Any]:
     with open(path, "rb") as file:
         start = file.read(512)
         if start.startswith((b"MATLAB 7.3", _HDF5)):
@@ -332,8 +329,8 @@ def _read_mat(path: Path, key: str | None) -> NDArray[Any]:
                 written = "as Octave's save" if b"Octave" in start else "as MATLAB's save -ascii"
                 raise ValueError(f"it is text, {written} writes it: save it with -v7, or give it the ending .txt")
             arrays = mat_arrays(file)
-            shapes = {name: array.shape for name, array in arrays.items() if array.kind == NUMBERS}
-            others = {name: array.kind for name, array in arrays.items() if array.kind != NUMBERS}
+            shapes = {name: array.shape for name, array in arrays.items() if array.kind in kinds}
+            others = {name: array.kind for name, array in arrays.items() if array.kind not in kinds}
             return arrays[_chosen(shapes, key, path, others)].read()
 
 
@@ -384,7 +381,7 @@ def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, u
 
 def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
     with _as_value_error(path, "text with one row of numbers per line"):
-        return read_table(path, key, without_times=fields)
+        return read_table(path, key, fields=fields)
 
 
 def _read_netcdf(path: Path, key: str | None) -> Any:

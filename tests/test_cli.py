@@ -590,14 +590,14 @@ def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
     for text, message in (
         ("a\nb\n", "one label for each of the 60 snapshots, got 2 labels"),
         ("a\n" * 60, "at least two groups, one of which can be left out, got a alone"),
-        ("a\n" * 3 + "\n" + "b\n" * 56, "line 4 of"),
+        ("a\n" * 3 + "\n" + "b\n" * 56, "one label for each of the 60 snapshots, got 59 labels"),
     ):
         labels.write_text(text)
         assert message in failing((*fit, "--groups", labels), capsys)
     np.save(tmp_path / "two.npy", np.zeros((60, 2)))
     assert "got an array of shape (60, 2)" in failing((*fit, "--groups", tmp_path / "two.npy"), capsys)
     labels.write_text("1 2\nx y\n")
-    assert "line 2, column 1: could not convert string 'x'" in failing((*fit, "--parameters", labels), capsys)
+    assert "line 2, column 1: 'x' is no number" in failing((*fit, "--parameters", labels), capsys)
     labels.write_text("1, 2\n3, 4\n")
     assert "one row for each of the 60 snapshots, got 2" in failing((*fit, "--parameters", labels), capsys)
     assert "No such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)

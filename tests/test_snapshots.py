@@ -2,12 +2,14 @@
 
 import contextlib
 import io
+import re
 import struct
 import sys
 import tracemalloc
 import warnings
 import zipfile
 import zlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from scipy.io import loadmat, netcdf_file, savemat
 import randsmap
 from randsmap import datasets, read_snapshots
 from randsmap._io.matlab import NUMBERS, mat_arrays
-from randsmap.snapshots import transposed_evidence
+from randsmap.snapshots import read_labels, read_numbers, transposed_evidence
 
 TIMES = np.arange(7.0)
 FIELDS = np.random.default_rng(0).normal(size=(7, 3, 5))  # (time, y, x)
@@ -168,6 +170,17 @@ def test_a_zarr_array_is_read(tmp_path):
         '"x [m]"  "y [m]" z\n1 2 3\n4 5 6.5\n',
         "\tx\ty\tz\n0\t1\t2\t3\n1\t4\t5\t6.5\n",
         "\t1\t2\t3\n\t4\t5\t6.5\n",
+        "1,2,3,\n4,5,6.5,\n",  # each line ends with a separator
+        "x,y,z\n1,2,3,\n4,5,6.5,\n",
+        "1|2|3\n4|5|6.5\n",
+        "1.0D+00 2d0 3\n4 5 .65d1\n",  # Fortran
+        "x y z\na 1 2 3\nb 4 5 6.5\n",  # R without quotes
+        ",u,u,v\n0,1,2,3\n1,4,5,6.5\n",
+        "x;y;z\n1;2;3\n\n\n4;5;6.5\n",
+        '"x #1","x #2","x #3"\n1,2,3 # at rest\n4,5,6.5\n',
+        "# x y z\n1 2 3\n4 5 6.5\n",  # numpy.savetxt
+        "# Created by Octave\n# name: U\n# type: matrix\n# rows: 2\n# columns: 3\n 1 2 3\n 4 5 6.5\n\n\n",
+        '"1","2","3"\n1,2,3\n4,5,6.5\n',  # quoted as no later line is
     ],
 )
 def test_text(tmp_path, text):
@@ -198,29 +211,76 @@ def test_a_word_that_is_no_number_is_named_wherever_it_stands(tmp_path, word):
             lines[row][column] = word
             text = "".join(separator.join(line) + "\n" for line in lines)
             for content in (text, text.encode("utf-16")):
-                with pytest.raises(
-                    ValueError, match=f"a.csv .*: line {row + 1}, column {column + 1}: could not convert"
-                ):
+                with pytest.raises(ValueError, match=f"a.csv .*: line {row + 1}, column {column + 1}: .* is no number"):
                     read_text(tmp_path / "a.csv", content)
     with pytest.raises(ValueError, match="line 1, column 1"):
         read_text(tmp_path / "a.csv", f"{word}\n1\n2\n")
 
 
+TWO_LEVELS = "0,1,2,3\n1,4,5,6.5\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (f",u,u,v\n,0,1,0\n{TWO_LEVELS}", "first 2 lines are taken for names"),  # pandas
+        (f"field,u,u,v\ncell,0,1,0\n{TWO_LEVELS}", "'field/cell', is taken for the numbers"),
+        (f"field,u,u,v\ncell,0,1,0\ntime,,,\n{TWO_LEVELS}", "'time', is taken for the times"),
+        (f",u,u,v\n,0,1,0\nrun,,,\n{TWO_LEVELS}", "'run', is taken for the numbers"),
+        ("time,u,v,w\ns,m/s,m/s,m/s\n.1,1,2,3\n.2,4,5,6.5\n", "first 2 lines .* 'time', is taken for the times"),
+        ("step,a,b,c\n0,1,2,3\n50,4,5,6.5\n", "'step', is taken for the times"),
+        ("sample_id,a,b,c\n7,1,2,3\n3,4,5,6.5\n", "'sample_id', is taken for the numbers"),
+        ("x,0,1,2\n0,1,2,3\n1,4,5,6.5\n", "'x', is taken for the numbers"),
+        ("date,a,b,c\n2020-01-01 00:00,1,2,3\n2020-01-02 00:00,4,5,6.5\n", "'date', is taken for the times"),
+        ("Datum;a;b;c\n01.02.2020;1,0;2,0;3,0\n02.02.2020;4,0;5,0;6,5\n", "'Datum', is taken for the times"),
+        ("# t a b c\n.1 1 2 3\n.2 4 5 6.5\n", "'t', is taken for the times"),
+        ("x [m] y [m]\n1 2 3\n4 5 6.5\n", "a line of names has 4 for 3 columns"),
+        ("1,000;2,000;3,000\n4,000;5,000;6,500\n", "commas are taken for decimal marks"),
+        ("1.000;2.000;3.000\n4.000;5.000;6.500\n", "points are taken for decimal marks"),
+    ],
+)
+def test_what_is_assumed_of_a_text_is_told(tmp_path, text, warning):
+    for content in (text, text.encode("utf-16")):
+        read, told = read_text(tmp_path / "a.csv", content)
+        assert read.tolist() == [[1, 2, 3], [4, 5, 6.5]] and re.search(warning, told)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields", "values"),
+    [
+        ("mine,a,b\n0,1,2\n1,3,4.5\n2,5,6\n", 2, 3),  # parameters may count
+        ("a b\n1 1 2\n2 3 4.5\n3 5 6\n", 2, 3),
+        ("0,1.5,2\n1,3,4\n2,5,6\n", 3, 3),
+        ("3,4\n5,6\n", 2, 2),
+    ],
+)
+def test_columns_that_may_count_the_rows_are_told(tmp_path, text, fields, values):
+    for read, width in ((read_snapshots, fields), (read_numbers, values)):
+        array, told = read_text(tmp_path / "a.csv", text, read)
+        assert array.shape[1] == width
+        assert ("counts the rows" in told) or ("separators of two columns" in told)
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        ",u,u,v\n,0,1,0\n0,1.5,2,3\n1,4,5,6.5\n",  # a MultiIndex of pandas
-        "u,u,v\n0,1,0\n0.5,0.25,1\n",
-        "field,u,u\ncell,0,1\n0,1,2\n",
         "0,1,2\n0.5,0.25,1\n",  # columns of pandas without an index
         "0,1,2\n5,3,8\n",
+        "u,u,v\n0,1,0\n0.5,0.25,1\n",
         "x,0.1,0.2\n1,2,3\n",
         "1.234;2,5\n3;4\n",
+        "0,05\n0,7\n",
+        "x\n0,5\n0,7\n",
         '"1,000.5","2"\n"1","2"\n',
         "1 000;2,5\n1;2\n",
         "1,000,000;2\n1;2\n",
         "1,2,\n3,4,5\n",
+        "1 2 3\n4 5\n",
+        "a,b,c\n1,2,\n3,4,\n",
+        "station,a\nA,1\nB,2\n",
+        "a,b\n",
         "True,False\nTrue,True\n",
+        "# name: U\n1 2\n# name: V\n3 4\n",
     ],
 )
 def test_a_text_that_may_be_read_in_two_ways_is_refused(tmp_path, text):
@@ -229,17 +289,27 @@ def test_a_text_that_may_be_read_in_two_ways_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "key", "warning"),
     [
-        ("step,a,b\n0,1,2\n50,4,6.5\n", "'step', is taken for the times"),
-        ("date,a,b\n2020-01-01,1,2\n2020-01-02,4,6.5\n", "'date', is taken for the times"),
-        ("sample_id,a,b\n7,1,2\n3,4,6.5\n", "'sample_id', is taken for the numbers"),
-        ("x,0,1\n0,1,2\n1,4,6.5\n", "'x', is taken for the numbers"),
+        ("a\na\nb\n", None, ""),
+        ("# runs\na\n\na\nb\n", None, ""),
+        ("run\na\na\nb\n", None, "'run', is taken for the name"),
+        ("run\na\na\nb\n", "run", ""),
+        (",run\n0,a\n1,a\n2,b\n", None, ""),
+        ("t;run\n.1;a\n.1;a\n.1;b\n", "run", ""),
+        ("0,a\n1,a\n2,b\n", None, ""),
+        ('"run"\n"1" "a"\n"2" "a"\n"3" "b"\n', None, ""),
     ],
 )
-def test_a_first_column_that_names_the_rows_is_left_out_and_told(tmp_path, text, what):
-    read, told = read_text(tmp_path / "a.csv", text.encode("utf-16"))
-    assert read.tolist() == [[1, 2], [4, 6.5]] and what in told
+def test_labels_are_read_in_the_dialects_of_tables(tmp_path, text, key, warning):
+    for content in (text, text.encode("utf-16")):
+        labels, told = read_text(tmp_path / "a.csv", content, read_labels, n=3, key=key)
+        assert labels.tolist() == ["a", "a", "b"] and warning in told and bool(warning) == bool(told)
+    assert read_text(tmp_path / "a.csv", "run 1\nrun 1\nrun 2\n", read_labels, n=3)[0].tolist() == ["run 1"] * 2 + [
+        "run 2"
+    ]
+    with pytest.raises(ValueError, match="2 columns of labels"):
+        read_text(tmp_path / "a.csv", "x,a\ny,a\nz,b\n", read_labels, n=3)
 
 
 PHYSICAL = np.arange(12.0).reshape(3, 4) + 0.5
@@ -412,7 +482,7 @@ def test_axes_of_HDF5_are_those_of_the_program_that_wrote_it(tmp_path, program):
     ("text", "advice"), [("# Created by Octave 8.4\n# name: U\n 1 2\n", "Octave.* -v7"), (" 1.0 2.0\n", "-ascii")]
 )
 def test_text_in_a_mat_file_is_explained(tmp_path, text, advice):
-    with pytest.raises(ValueError, match=f"a.mat .* it is text.*{advice}"):
+    with pytest.raises(ValueError, match=f"a.mat .* it is text, .*{advice}"):
         read_text(tmp_path / "a.mat", text)
 
 
@@ -438,7 +508,9 @@ def test_damaged_files_are_told(tmp_path, name):
         read_snapshots(path)
 
 
-@pytest.mark.parametrize("word", ["1.000,5", "1d5", "\N{MINUS SIGN}1", "1'000", "1 000", "1\N{NO-BREAK SPACE}000"])
+@pytest.mark.parametrize(
+    "word", ["1.000,5", "1.5-10", "1,000,000", "\N{MINUS SIGN}1", "1'000", "1 000", "1\N{NO-BREAK SPACE}000"]
+)
 def test_a_first_row_of_foreign_numbers_is_no_line_of_names(tmp_path, word):
     (tmp_path / "a.csv").write_text(f"{word};2\n3;4\n", encoding="utf-8")
     with pytest.raises(ValueError, match="a.csv cannot be read as text"):
@@ -508,6 +580,20 @@ def test_mat_files_give_what_scipy_reads(dtype):
                         np.testing.assert_array_equal(arrays[name].read(), expected, strict=True)
 
 
+def test_labels_may_be_text_in_a_mat_file(tmp_path):
+    runs, rows = ["run 1", "run 22", "\u00e9"], np.array(["ab", "c"])
+    for compressed in (False, True):
+        savemat(
+            tmp_path / "a.mat", {"g": np.array(runs, dtype=object), "t": rows, "k": [1, 2]}, do_compression=compressed
+        )
+        assert read_labels(tmp_path / "a.mat", 3, key="g").ravel().tolist() == runs
+        assert read_labels(tmp_path / "a.mat", 2, key="t").tolist() == rows.tolist()
+        assert read_labels(tmp_path / "a.mat", 2, key="k").tolist() == [[1, 2]]
+    savemat(tmp_path / "a.mat", {"g": np.array([runs, np.eye(2)], dtype=object)})
+    with pytest.raises(ValueError, match="a cell holds numbers, expected text"):
+        read_labels(tmp_path / "a.mat", 2, key="g")
+
+
 def forged_mat_files(rng):
     """Altered .mat files, each as it is and with its arrays compressed, so that their checksums are right."""
     file = io.BytesIO()
@@ -541,9 +627,9 @@ def test_forged_mat_files_are_read_or_refused(tmp_path, seed):
     """Neither a crash nor another exception."""
     for content in forged_mat_files(np.random.default_rng(seed)):
         (tmp_path / "b.mat").write_bytes(content)
-        for key in ("U", "s/a"):
+        for read, key in ((read_snapshots, "U"), (read_snapshots, "s/a"), (partial(read_labels, n=2), "c")):
             try:
-                read_snapshots(tmp_path / "b.mat", key=key)
+                read(tmp_path / "b.mat", key=key)
             except ValueError as error:
                 assert "b.mat" in str(error)
 
@@ -556,8 +642,9 @@ def test_a_mat_file_takes_no_more_memory_than_it_has_bytes_for():
             before = tracemalloc.get_traced_memory()[0]
             with contextlib.suppress(ValueError):
                 for array in mat_arrays(io.BytesIO(content)).values():
-                    if array.kind == NUMBERS:
-                        array.read()
+                    if array.kind in (NUMBERS, "char", "cell"):
+                        with contextlib.suppress(ValueError):
+                            array.read()
             # 64 kB: the state of zlib and its first block of output
             assert tracemalloc.get_traced_memory()[1] - before < 10 * len(content) + 65536
     finally:
@@ -589,7 +676,7 @@ def test_names_of_rows_are_no_cell_where_r_writes_them(tmp_path, separator):
     assert read_snapshots(tmp_path / "a.txt").tolist() == [[0.5, 0.25], [1.5, 1.25]]
     assert read_snapshots(tmp_path / "a.txt", key="x1").tolist() == [[0.5], [1.5]]
     (tmp_path / "a.txt").write_text("two words\n1 2 3\n4 5 6\n")
-    with pytest.warns(UserWarning, match="its line of names has 2 for 3 columns"):
+    with pytest.warns(UserWarning, match="a line of names has 2 for 3 columns"):
         assert read_snapshots(tmp_path / "a.txt").tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
@@ -597,7 +684,7 @@ def test_names_of_rows_are_no_cell_where_r_writes_them(tmp_path, separator):
 def test_a_first_value_that_is_missing_is_told(tmp_path, line):
     (tmp_path / "a.csv").write_text(f"{line}\n4{line}\n".replace('4""', "4"))
     with pytest.raises(
-        ValueError, match="a.csv .* its first lines may have names or values. Begin those that have names with #"
+        ValueError, match="a.csv .* line 1 .* may have names or values. Begin it with # if it has names"
     ):
         read_snapshots(tmp_path / "a.csv")
 
@@ -638,8 +725,8 @@ def test_a_first_snapshot_that_is_incomplete_is_no_line_of_names(tmp_path, line)
 
 
 def test_a_comment_behind_the_first_snapshot_makes_no_names_of_it(tmp_path):
-    (tmp_path / "a.csv").write_text("1,2 # at rest\n3,4\n")
-    assert read_snapshots(tmp_path / "a.csv").tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "a.csv").write_text("1,2 # at rest\n3,4.5\n")
+    assert read_snapshots(tmp_path / "a.csv").tolist() == [[1, 2], [3, 4.5]]
     (tmp_path / "a.csv").write_text("\n\n")
     with pytest.raises(ValueError, match="it holds no numbers"):
         read_snapshots(tmp_path / "a.csv")
@@ -678,7 +765,7 @@ def test_empty_data_spaces_of_HDF5_are_no_arrays(tmp_path):
 
 def test_what_has_no_name_takes_no_key(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS)
-    (tmp_path / "a.csv").write_text("1,2\n")
+    (tmp_path / "a.csv").write_text("1,2.5\n")
     for name in ("a.npy", "a.csv"):
         with pytest.raises(ValueError, match="leave key"):
             read_snapshots(tmp_path / name, key="U")

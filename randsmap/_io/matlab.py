@@ -1,7 +1,8 @@
 """Arrays of MATLAB's .mat files of formats 4 and 5 (MathWorks, MAT-File Format).
 
 Every length that a file states is compared with the bytes that are there before anything is allocated: a damaged or
-forged file raises ValueError.
+forged file raises ValueError. An array takes at most nine times its bytes in the file, since doubles may be stored in
+one byte each. Of a compressed array these are the bytes that it decompresses to, and they are allocated as they come.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _Elements = Iterator[tuple[int, memoryview]]
 
 @dataclass(frozen=True)
 class MatArray:
-    """An array of a file: "numbers" or its other kind, its shape, and the function that reads its values."""
+    """An array of a file: "numbers" or its other kind, its shape, and the function that reads numbers or text."""
 
     kind: str
     shape: tuple[int, ...]
@@ -142,7 +143,8 @@ def _array(content: memoryview, order: str) -> tuple[str, MatArray, _Elements]:
     if code in _DTYPES:
         is_complex = flags & 0x800
         kind = np.result_type(_DTYPES[code], np.complex64).name if is_complex else NUMBERS
-    return name, MatArray(kind, shape, lambda: _numbers(elements, order, shape, np.dtype(_DTYPES[code]))), elements
+    read = {"char": _text, "cell": _cells}.get(kind, partial(_numbers, dtype=np.dtype(_DTYPES.get(code, "f8"))))
+    return name, MatArray(kind, shape, lambda: read(elements, order, shape)), elements
 
 
 def _elements(rest: memoryview, order: str) -> _Elements:
@@ -177,6 +179,28 @@ def _numbers(elements: _Elements, order: str, shape: tuple[int, ...], dtype: np.
     # MATLAB stores numbers in the smallest type that has them; what no type of it has is left alone
     values = values.astype(dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False)
     return np.require(values, requirements=("A", "W"))
+
+
+def _text(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """The rows of a matrix of characters; objects, since a long one would make all long."""
+    kind, element = next(elements)
+    utf16 = f"utf-16-{'le' if order == '<' else 'be'}"
+    text = bytes(element).decode({4: utf16, 17: utf16, 16: "utf-8"}.get(kind, "latin1"))
+    if len(text) != math.prod(shape):
+        raise ValueError(f"text of shape {shape} has {len(text)} characters")
+    return np.array([text[k :: shape[0]].rstrip() for k in range(min(shape[0], len(text)))] or [""], dtype=object)
+
+
+def _cells(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """The texts in an array of cells that holds nothing else."""
+    texts = []
+    for _ in range(math.prod(shape)):
+        kind, content = next(elements)
+        _, cell, _ = _array(content, order)
+        if kind != _MATRIX or cell.kind != "char":
+            raise ValueError(f"a cell holds {cell.kind}, expected text")
+        texts.append("\n".join(cell.read()))
+    return np.array(texts, dtype=object)
 
 
 def _members(

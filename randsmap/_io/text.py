@@ -1,24 +1,28 @@
-"""Tables of numbers in text, whose dialect is found from the first two lines.
+"""Tables in text, in the dialects of NumPy, MATLAB, Fortran, pandas, R and spreadsheets.
 
-The dialects are those of NumPy, MATLAB, pandas, R and spreadsheets: commas, semicolons or white space, decimal commas
-with the last two, a line of names or none, numbered rows, comments behind # and %.
+A line is a line of names only if it can be nothing else. An entry that is no number is an error with its line and
+column. What is probable but not certain raises a warning that says what was assumed.
 """
 
 from __future__ import annotations
 
 import csv
-import itertools
 import re
 import warnings
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# names of a column of times, such as t, Time, t_ms, time [s], step, and of one that numbers the rows
-TIME = re.compile(r"(t|times?|dates?|steps?|iter(ation)?s?)(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?", re.IGNORECASE)
+# names of a column of times, such as t, Time, t_ms, time [s], step
+TIME = re.compile(
+    r"(t|times?|dates?|datum|zeit|datetime|timestamps?|(time[ _]?)?steps?|iter(ation)?s?)"
+    r"(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?",
+    re.IGNORECASE,
+)
 _INDEX = re.compile(r"((row|snapshot|sample|run|case)[ _]?)?(index|idx|id|n[or]\.?|number)|unnamed: 0", re.IGNORECASE)
 # what begins as a number does, and what programs write for values that are missing or too wide
 _VALUE = re.compile(
@@ -27,58 +31,252 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"(^|\s)#(?!N/A|NUM!|DIV/0!|REF!|VALUE!|NAME\?|NULL!).*", re.DOTALL)  # not a spreadsheet's error
+_DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
 
-def read_table(path: Path, key: str | None = None, *, without_times: bool = False) -> NDArray[np.float64]:
-    """The numbers (n, p) of a text: of the column named `key`, or of all columns except one that numbers the rows.
+def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> NDArray[np.float64]:
+    """The numbers (n, p) of a text: of the column `key`, or of all columns except those that name the rows.
 
-    `without_times` leaves a first column of times out, with a warning. ValueError if a line has anything but numbers.
+    With `fields` a first column of times is left out as well. ValueError if an entry is no number.
     """
-    first, second = [*(line for _, line in itertools.islice(_lines(path), 2)), "", ""][:2]
-    separator, decimal_commas = _separator(second or first)
-    has_names, names = _header(path, first, second, separator, decimal_commas)
-    columns = _cells(names, path, without_times) if key is None else [_column(names, key)]
-    lines = (line for _, line in itertools.islice(_lines(path), int(has_names), None))
-    lines = _with_points(lines) if decimal_commas else lines
-    options: dict[str, Any] = {"comments": None, "quotechar": '"', "usecols": columns}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of no numbers, which is an error below
-        try:
-            array = np.loadtxt(lines, delimiter=separator, ndmin=2, encoding=None, **options)
-        except ValueError as error:
-            if place := re.search(r"(.*) at row (\d+), column (\d+)", str(error)):
-                number, _ = next(itertools.islice(_lines(path), has_names + int(place[2]), None))
-                raise ValueError(f"line {number}, column {place[3]}: {place[1]}") from None
-            raise
-    if not array.size:
+    comments: list[str] = []
+    lines = [text for _, text in islice(_lines(path, comments), 20)]
+    separator = _separator(lines)
+    rows = [_entries(text, separator) for text in lines]
+    first = int(len(rows) > 1 and all(len(row) > 1 and not row[0] for row in rows))  # each begins with a separator
+    rows = [row[first:] for row in rows]
+    named = [_entries(comment, separator) for comment in comments[-1:]]
+    above = int(bool(named and len(named[0]) == len(rows[-1]) and all(map(_is_name, named[0]))))
+    if above:  # NumPy writes names behind #
+        rows, lines = named + rows, comments[-1:] + lines
+    levels = _levels(rows, lines)
+    if len(levels) == len(rows):
         raise ValueError("it holds no numbers")
-    return array
+    row, width = rows[len(levels)], len(rows[len(levels)])
+    if width > 1 and not row[-1] and all(len(level) < width or not level[-1] for level in levels):
+        width -= 1  # each ends with a separator
+        levels = [level[:width] for level in levels]
+    passed = len(levels) - above
+    _check_commas(path, lines[len(levels) :], levels, separator, width)
+    names = _names(path, levels, width, lines[len(levels)].lstrip()[:1] in ('"', "'") or _number(row[0]) is None)
+    if key is None:
+        skipped = _skipped(path, names, fields)
+        columns = slice(first + skipped, first + width)
+    else:
+        only = first + _column(["/".join(filter(None, levels)) for levels in names], key)
+        columns = slice(only, only + 1)
+    table = _numbers(path, passed, separator, first, width, first + len(row), columns)
+    alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
+    if not alone and _counts([f"{value:.15g}" for value in table[:, 0]]):
+        leave = bool(fields and levels)
+        _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
+        table = table[:, int(leave) :]
+    return table
 
 
-def _with_points(lines: Iterator[str]) -> Iterator[str]:
-    """Lines with decimal points in place of decimal commas."""
-    marks: set[str] = set()
-    for line in lines:
-        marks.update(mark for mark in ",." if mark in line)
-        if len(marks) == 2:
-            raise ValueError("its numbers have commas and points: write one of them")
-        yield line.replace(",", ".")
+def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
+    """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
+    lines = [text.strip() for _, text in _lines(path, [])]
+    n_names = int(len(lines) == n + 1)
+    for separator in (";", "\t", ",", "|", None):
+        table = [_entries(line, separator) for line in lines]
+        width = len(table[-1]) if table else 0
+        if width < 2 or any(len(row) != width for row in table[n_names:]):
+            continue
+        names = [name for row in table[:n_names] for name in [""] * (len(row) == width - 1) + row]
+        table = table[n_names:]
+        indexed = not (names or ["name"])[0] or _counts([row[0] for row in table])
+        if key is None and separator is None and not indexed:
+            continue  # names with blanks
+        columns = list(range(indexed, width)) if key is None else [_column(names, key)]
+        if len(columns) > 1:
+            raise ValueError(f"{path} has {len(columns)} columns of labels: name one with key (--groups-key)")
+        return np.array([row[columns[0]] for row in table])
+    names = [line.strip("\"'") for line in lines[:n_names] if line not in lines[1:]]
+    if key is not None:
+        _column(names, key)
+    elif names:
+        _assume(path, f"its first line, {names[0]!r}, is taken for the name of the labels")
+    return np.array([line.strip("\"'") for line in lines[len(names) :]])
 
 
-def _header(path: Path, first: str, second: str, separator: str | None, decimal_commas: bool) -> tuple[bool, list[str]]:
-    """True if the first line has names, and these if there is one for each column, "" for that of row numbers."""
-    below = _words(second, separator)
-    n_columns = len(below)
-    rows_named = second.lstrip()[:1] in ('"', "'")
-    words = _words(first, separator, *range(n_columns, n_columns - rows_named - 1, -1))
-    if not words or not _are_names(words, below):
-        return False, []
-    if rows_named and len(words) == n_columns - 1:
-        words = ["", *words]  # R numbers the rows, in quotes, and has no name for that column
-    if len(words) == n_columns or not second:
-        return True, words
-    _assume(path, f"its line of names has {len(words)} for {n_columns} columns, which remain without names")
-    return True, []
+def _assume(path: Path, text: str) -> None:
+    warnings.warn(f"{path}: {text}", UserWarning, stacklevel=2)
+
+
+# -- Lines and their entries ---------------------------------------------------------------------------
+def _lines(path: Path, comments: list[str]) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a text without comments and empty ones; the comments before them go to the list."""
+    with open(path, "rb") as file:
+        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    arrays, begun = 0, False
+    with open(path, encoding=encoding) as file:
+        for number, text in enumerate(file, 1):
+            line = text if "#" not in text or '"' in text.partition("#")[0] else _COMMENT.sub("", text)
+            line = line.rstrip("\r\n")
+            if line.strip() and not line.lstrip().startswith("%"):
+                begun = True
+                yield number, line
+            elif not begun and text.strip():
+                comments.append(text.strip().lstrip("#%"))
+            arrays += text.startswith("# name: ")
+            if arrays > 1:
+                raise ValueError(f"line {number}: Octave's text holds several arrays. Save it with -v7")
+
+
+def _entries(line: str, separator: str | None) -> list[str]:
+    if '"' in line:
+        line = line if separator else " ".join(line.split("\t")).strip()
+        words = next(csv.reader([line], delimiter=separator or " ", skipinitialspace=True))
+    else:
+        words = line.split(separator)
+    return [word.strip().strip("'") for word in words]
+
+
+def _separator(lines: Sequence[str]) -> str | None:
+    """The separator with which most entries are numbers; None for white space."""
+
+    def share(separator: str | None) -> float:
+        total = 0.0
+        for line in lines:
+            words = [word if separator == "," else word.replace(",", ".") for word in _entries(line, separator) if word]
+            total += sum(_number(word) is not None for word in words) / max(len(words), 1)
+        return total
+
+    return max([*(mark for mark in ";\t,|" if any(mark in line for line in lines)), None], key=share)
+
+
+def _number(word: str) -> float | None:
+    """The number that a word is, None for another word."""
+    double = _DOUBLE.fullmatch(word)
+    try:
+        return float(f"{double[1]}e{double[2]}" if double else word.replace("_", "x"))  # Python reads 1_000
+    except ValueError:
+        return None
+
+
+def _counts(words: Sequence[str]) -> bool:
+    """True if these are 0, 1, 2, ... or 1, 2, 3, ..."""
+    return any(all(str(k) == word for k, word in enumerate(words, start)) for start in (0, 1))
+
+
+def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], separator: str | None, width: int) -> None:
+    """Warn of two columns of integers that may be one of decimal commas; ValueError if they probably are."""
+    if separator != "," or width != 2 or not all(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", line) for line in lines):
+        return
+    if any(len(level) == 1 for level in levels) or any(re.search(r",0\d", line) for line in lines):
+        raise ValueError("its commas may be decimal commas: write points, or end each line with a semicolon")
+    if not levels:
+        _assume(path, "its commas are taken for separators of two columns, not for decimal commas")
+
+
+def _numbers(
+    path: Path, passed: int, separator: str | None, first: int, width: int, n_entries: int, columns: slice
+) -> NDArray[np.float64]:
+    """The numbers in these columns of all lines except the first ones."""
+    values, commas, points, thousands = array("d"), 0, 0, separator != ","
+    for number, text in islice(_lines(path, []), passed, None):
+        words = _entries(text, separator) if '"' in text or "'" in text else text.split(separator)
+        if len(words) != n_entries:
+            raise ValueError(f"line {number} has {len(words)} entries, expected {n_entries}")
+        if "".join(words[:first] + words[first + width :]).strip():
+            raise ValueError(f"line {number} has a value in a column that is empty in others")
+        words = words[columns]
+        if separator != ",":
+            seen = text if len(words) == n_entries else " ".join(words)
+            commas, points = commas or ("," in seen and number), points or ("." in seen and number)
+            if commas and points:
+                raise ValueError(f"line {commas} has a comma in a number, and line {points} a point: write one of them")
+            thousands = thousands and all(
+                re.fullmatch(r"\s*[-+]?[1-9]\d{0,2}[,.]\d{3}\s*", word) for word in words if "," in word or "." in word
+            )
+            words = [word.replace(",", ".") for word in words] if "," in seen else words
+        size = len(values)
+        try:
+            values.extend(map(float, words))
+            plain = "_" not in text
+        except ValueError:
+            plain = False
+        if not plain:  # Fortran's numbers, or none
+            del values[size:]
+            hint = "" if size else ". If the line has names, begin it with #"
+            for column, word in enumerate(words, columns.start + 1):
+                value = _number(word)
+                if value is None:
+                    raise ValueError(f"line {number}, column {column}: {word.strip()!r} is no number{hint}")
+                values.append(value)
+    if thousands and (commas or (points and separator == ";")):
+        _assume(path, f"{'commas' if commas else 'points'} are taken for decimal marks, not for marks of thousands")
+    return np.frombuffer(values).reshape(-1, columns.stop - columns.start)
+
+
+# -- Lines of names ------------------------------------------------------------------------------------
+def _is_name(word: str) -> bool:
+    return any(map(str.isalpha, word)) and _VALUE.fullmatch(word) is None
+
+
+def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
+    """The entries of the first lines that have names. ValueError for a line that may have names or values."""
+    levels: list[list[str]] = []
+    for k, words in enumerate(rows):
+        integers, above = all(map(str.isdecimal, words[1:])), [*levels[:1], []][0]
+        certain = True
+        if all(_is_name(word) for word in words if word):
+            is_level = any(words) or bool(levels)
+        elif words[0] and not _is_name(words[0]):
+            quoted = lines[k].count('"') == 2 * len(words) and '"' not in "".join(lines[1:])
+            is_level = quoted and not levels and len(rows) > 1
+            numbered = len(words) > 2 + (words[0] == "1") and _counts(words)
+            if levels:  # below a line of names that occur several times, without row numbers
+                again = len(levels) == 1 and all(above) and len(set(above)) < len(above)
+                numbered = again and integers and len(above) == len(words) == len({*zip(above, words)})
+            goes_on = not levels and [row[0] for row in rows[1:2]] in ([], [str(len(words) + int(words[0] == "1"))])
+            certain = is_level or not numbered or goes_on  # as np.arange
+        elif levels:  # labels of columns: below names that occur several times, or with nothing above row numbers
+            is_level = integers if len(set(above[1:])) < len(above) - 1 else not (above[0] or words[0])
+        else:
+            is_level = _counts(words[1:]) or any(kind.fullmatch(words[0]) for kind in (TIME, _INDEX))
+            certain = bool(is_level or words[0])
+        if not certain:
+            raise ValueError(f"line {k + 1} of what it holds may have names or values. Begin it with # if it has names")
+        if not is_level:
+            break
+        levels.append(words)
+    return levels
+
+
+def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) -> list[tuple[str, ...]]:
+    """The names of each column, one for each line of names; none if the lines have others than the columns."""
+    if rows_named:  # R has no name for that column
+        levels = [[""] * (width - len(level) == 1) + level for level in levels]
+    if width == 1:
+        levels = [[" ".join(level)] for level in levels]
+    fitting = [level for level in levels if len(level) == width]
+    if len(fitting) < len(levels):
+        _assume(path, f"a line of names has {len(levels[0])} for {width} columns, which remain without names")
+    elif len(levels) > 1:
+        _assume(path, f"its first {len(levels)} lines are taken for names")
+    return list(zip(*fitting, strict=True))
+
+
+def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
+    """How many of the first columns have no values, but names or times of the rows."""
+    if len(names) < 2:
+        return 0
+    skipped = int(not any(names[0]))  # nameless, as pandas and R write it
+    own = names[skipped]
+    name = next(filter(TIME.fullmatch, own), None)
+    # above numbered columns, the first has the name of their level
+    labelled = any(not any(map(_is_name, level[1:])) and _is_name(level[0]) for level in zip(*names, strict=True))
+    if len(names) > 1 + skipped and (fields if name else not skipped and (labelled or _INDEX.fullmatch(own[-1]))):
+        what, name = ("times", name) if name else ("numbers", "/".join(filter(None, own)))
+        _assume(
+            path,
+            f"the first column, {name!r}, is taken for the {what} of the snapshots and left out of the fields; key "
+            f"{name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
+        )
+        skipped += 1
+    return skipped
 
 
 def _column(names: list[str], name: str) -> int:
@@ -88,83 +286,3 @@ def _column(names: list[str], name: str) -> int:
         names = [*names[:10], "...", names[-1]]
     columns = f"its columns are {', '.join(names)}" if names else "its columns have no names"
     raise ValueError(f"{columns}: leave key (--key) {name!r} out")
-
-
-def _cells(names: list[str], path: Path, without_times: bool) -> list[int] | None:
-    """The columns except numbers, and if so asked times, of the rows; None for all."""
-    if not names:
-        return None
-    # the column that numbers the rows has no name in what pandas and R's write.csv write
-    columns = list(range(not names[0], len(names)))
-    # other names that count the columns leave the first to name the rows
-    numbers = names[0] and (_INDEX.fullmatch(names[0]) or _counts(names[1:]))
-    if len(columns) > 1 and ((without_times and TIME.fullmatch(names[columns[0]])) or numbers):
-        name = names[columns.pop(0)]
-        what = "numbers" if numbers else "times"
-        _assume(
-            path,
-            f"the first column, {name!r}, is taken for the {what} of the snapshots and left out of the fields; key "
-            f"{name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
-        )
-    return None if len(columns) == len(names) else columns  # None: rows of another length are errors
-
-
-def _assume(path: Path, text: str) -> None:
-    warnings.warn(f"{path}: {text}", UserWarning, stacklevel=2)
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a text, without empty ones and comments."""
-    with open(path, "rb") as file:  # Excel begins with a mark of the encoding
-        encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    with open(path, encoding=encoding) as file:
-        for number, text in enumerate(file, 1):
-            line = _COMMENT.sub("", text) if "#" in text else text
-            if line.strip() and not line.lstrip().startswith("%"):
-                yield number, line
-
-
-def _separator(line: str) -> tuple[str | None, bool]:
-    """The separator of a line of numbers, None for white space, and whether its numbers may have decimal commas."""
-    line = line.strip()
-    if ";" in line:
-        return ";", True
-    words = line.split()
-    if len(words) > 1 and all(re.fullmatch(r"[^,]+(,[^,]+)?", word) for word in words):
-        return None, True
-    return ("," if "," in line else None), False
-
-
-def _words(line: str, separator: str | None, *counts: int) -> list[str]:
-    """The entries of a line. Names may hold blanks, where splitting at tabs or quotes gives one of `counts`."""
-    marks = [separator] if separator else ["\t", " "]
-    line = line.rstrip("\r\n")
-    readings = [next(csv.reader([line], delimiter=mark, skipinitialspace=True), []) for mark in marks]
-    if separator is None:
-        readings = [words for count in counts for words in readings if len(words) == count] or [line.split()]
-    return [word.strip().strip("\"'") for word in readings[0]]
-
-
-def _counts(words: list[str]) -> bool:
-    """True if these are 0, 1, 2, ... or 1, 2, 3, ..."""
-    return bool(words) and any(words == [str(k + start) for k in range(len(words))] for start in (0, 1))
-
-
-def _is_name(word: str) -> bool:
-    return any(map(str.isalpha, word)) and _VALUE.fullmatch(word) is None
-
-
-def _are_names(words: list[str], below: list[str]) -> bool:
-    """True if the first line has names. ValueError if it, or the second line, may have names or values."""
-    first, rest = words[0], words[1:]
-    has_names = not first or _is_name(first)
-    if has_names:
-        certain = all(map(_is_name, filter(None, rest))) or _counts(rest) or bool(TIME.fullmatch(first))
-        integers = all(map(str.isdecimal, below)) and len({*zip(words, below, strict=False)}) == len(words)
-        certain = certain and (first or below[:1] != [""]) and not (integers and len({*words}) < len(words))
-    else:  # a row, unless it counts the columns and the next line does not go on
-        goes_on = below[:1] in ([], [str(len(words) + (first == "1"))])
-        certain = goes_on or len(words) <= 2 + (first == "1") or not _counts(words)
-    if certain:
-        return has_names
-    raise ValueError("its first lines may have names or values. Begin those that have names with #")

@@ -569,7 +569,7 @@ def _groups_of(arguments, n):
     path = arguments.groups
     if path is None:
         return None
-    labels = read_labels(path, key=arguments.groups_key)
+    labels = read_labels(path, n, key=arguments.groups_key)
     labels = labels.reshape(-1) if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
