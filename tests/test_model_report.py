@@ -104,7 +104,7 @@ def test_every_model_and_few_snapshots(encoder, decoder, n, bumps, tmp_path):
 @pytest.mark.slow
 def test_fields_of_any_shape(bumps, tmp_path):
     model = randsmap.ManifoldModel(randsmap.POD(1)).fit(bumps)
-    for shape in ((5, 6), (2, 3, 5), (30, 1), (30,)):
+    for shape in ((2, 3, 5), (30, 1)):
         page = Page(write_model_report(model, bumps, tmp_path / "report.html", shape=shape))
         page.check()
         assert ("the middle is shown" in page.text) == (len(shape) == 3)
@@ -129,6 +129,7 @@ def test_the_models_own_shape_is_taken(bumps, tmp_path):
     model.fit(bumps.reshape(-1, 5, 6))
     planes = write_model_report(model, bumps, tmp_path / "d.html").read_text()
     assert planes == given == asked != lines
+    Page(tmp_path / "d.html").check()
 
 
 def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypatch):
@@ -263,8 +264,7 @@ def test_examples_of_the_page_on_reports(tmp_path, monkeypatch):
         assert callable(getattr(plotting, name))
 
 
-@pytest.mark.slow
-def test_what_is_kept_is_said(bumps, tmp_path):
+def test_what_is_kept_is_said(bumps, tmp_path, without_pictures):
     weights = np.linspace(1, 2, 30)
     fields = bumps / (bumps @ weights)[:, None]
     decoder = randsmap.RANDSMAPDecoder(cell_weights=weights, bounds=(0, 1), random_state=0)
@@ -316,8 +316,7 @@ def test_a_blend_says_what_it_is(bumps, tmp_path, without_pictures):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [1, 2, 24])
-@pytest.mark.parametrize("cells", [1, 30])
+@pytest.mark.parametrize("n, cells", [(1, 1), (24, 1), (1, 30), (2, 30)])
 def test_the_smallest_models_and_sets(bumps, tmp_path, n, cells):
     fields = bumps[:, 10 : 10 + cells]
     for model in (
