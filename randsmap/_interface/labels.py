@@ -20,8 +20,7 @@ from randsmap._interface.state import immutable, saved
 class Labels:
     """Names of the axes, name, attributes (JSON) and coordinates of an array of fields, without those of the samples.
 
-    The first axis counts samples. A coordinate is (name, dims, kind, values, attributes) with what `_stored` gives of
-    its values. Fields of a `table` of pandas come back as arrays.
+    A coordinate is (name, dims, kind, values, attributes), see `_stored`. Fields of a `table` come back as arrays.
     """
 
     dims: tuple[str, ...] = saved(Parameter(object))
@@ -74,8 +73,7 @@ class Labels:
     def compare(self, given: Labels, name: str, shapes: tuple[Any, Any], whose: str = "the fields of fit") -> None:
         """ValueError if the cells of another array, `name`, have other labels, or its axes another order.
 
-        `shapes` are those of the cells of both. Of equal lengths, axes would be taken for each other, and reversed
-        latitudes have the right shape.
+        `shapes` are those of the cells of both. Reversed latitudes have the right shape.
         """
         dims, kept = given.dims, self.dims
         named = not (given.table or self.table)

@@ -64,6 +64,8 @@ def choose_parametric(
     """
     check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
     X = as_array(parameters, "parameters", min_rows=2)
+    if len(X) != np.shape(snapshots)[0]:
+        raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
     candidates = [ParametricModel(model) for model in models]
     weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
     options = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
