@@ -136,3 +136,98 @@ def test_parameters_that_do_not_determine_the_field_are_told():
         parametric().fit(both, F)
     twice = np.repeat(np.arange(20), 2)  # the same fields at the same parameters
     parametric().fit(t[twice], F[twice] * (1 + 1e-13 * np.random.default_rng(0).standard_normal((40, 1))))
+
+
+@pytest.mark.parametrize("sizes", [(23, 1), (22, 2), (20, 4), (12, 11, 1)])
+def test_groups_of_very_unequal_size_give_a_model_or_an_error_about_the_groups(sizes):
+    (t, F), groups = snapshots(24), np.repeat(np.arange(len(sizes)), sizes)
+    result = randsmap.autotune(F, n_components=1, n_trials=2, groups=groups, families="thin-plate")
+    assert np.isfinite(result.held_out_error_)
+    models = [ManifoldModel(POD(d)) for d in (2, 6)]
+    found = randsmap.tuning.choose_parametric(models, t[:, None], F, groups=groups)
+    assert np.isfinite(found.held_out_errors_).all()
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_groups_that_leave_too_few_samples_are_named(size):
+    F, groups = snapshots(2 * size)[1], np.repeat([0, 1], size)
+    with pytest.raises(ValueError, match="groups"):
+        randsmap.autotune(F, n_components=1, n_trials=2, groups=groups)
+
+
+# -- Angles ----------------------------------------------------------------------------------------
+def ring(turns, width):
+    """Pulses on a ring, that are `turns` (n,) round."""
+    x = (np.arange(64) + 0.5) / 64
+    distance = (x - turns[:, None] + 0.5) % 1 - 0.5
+    F = np.exp(-((distance / width[:, None]) ** 2))
+    return F / F.sum(axis=1, keepdims=True)
+
+
+def moving(t, speed=2.0):
+    return ring(0.1 + speed * t, 0.08 + 0.04 * t)
+
+
+def registered():
+    return randsmap.ShiftRegistration(ManifoldModel(POD(3, invariants="mass")))
+
+
+SPLINE = KernelDecoder("thin-plate", degree=1)
+
+
+@pytest.mark.parametrize("order", ["in order", "shuffled", "backwards"])
+@pytest.mark.parametrize("speed", [2.0, -3.0])
+def test_phases_are_unwrapped_where_the_parameter_passes_the_seam(speed, order):
+    t = np.linspace(0, 1, 48)
+    middle, rows = (
+        (t[1:] + t[:-1]) / 2,
+        {"shuffled": np.random.default_rng(0).permutation(48), "backwards": t[::-1].argsort()}.get(
+            order, np.arange(48)
+        ),
+    )
+    fitted = ParametricModel(registered(), SPLINE).fit(t[rows], moving(t, speed)[rows])
+    assert randsmap.metrics.relative_l2(moving(middle, speed), fitted.predict(middle)).max() < 2e-3
+    latents = fitted.latents(middle)
+    assert (np.abs(latents[:, 0]) <= np.pi).all()
+
+
+def test_phases_are_unwrapped_along_each_trajectory():
+    t, speeds = np.linspace(0, 1, 40), np.array([1.0, 1.1, 1.2, 1.3, 1.4])
+    parameters = np.array([(now, speed) for speed in speeds for now in t])
+    F = np.concatenate([moving(t, speed) for speed in speeds])
+    new = np.column_stack([t[:-1] + 0.01, np.full(39, 1.25)])
+    fitted = ParametricModel(registered(), SPLINE).fit(parameters, F)
+    assert randsmap.metrics.relative_l2(moving(new[:, 0], 1.25), fitted.predict(new)).max() < 0.02
+    groups = np.repeat(np.arange(5), 40)
+    grouped = ParametricModel(registered(), randsmap.AutoDecoder(families="thin-plate", n_trials=1, invariants=None))
+    grouped.fit(parameters, F, groups=groups)
+    assert randsmap.metrics.relative_l2(moving(new[:, 0], 1.25), grouped.predict(new)).max() < 0.05
+
+
+def test_phases_around_a_circle_of_parameters_are_interpolated_on_the_circle(tmp_path):
+    def at(angle):
+        return np.column_stack([np.cos(angle), np.sin(angle)])
+
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    fitted = ParametricModel(registered(), SPLINE).fit(at(angle), ring(angle / (2 * np.pi), 0.1 + 0 * angle))
+    middle = angle + np.pi / 60
+    truth = ring(middle / (2 * np.pi), 0.1 + 0 * middle)
+    assert randsmap.metrics.relative_l2(truth, fitted.predict(at(middle))).max() < 0.01
+    fitted.save(tmp_path / "model.npz")
+    loaded = randsmap.load(tmp_path / "model.npz")
+    np.testing.assert_array_equal(loaded.predict(at(middle)), fitted.predict(at(middle)))
+
+
+def test_equal_parameters_on_both_sides_of_the_seam_have_equal_phases():
+    t = np.repeat(0.5 + 0.5 / 64 + np.linspace(-0.05, 0.05, 13), 2)
+    F = ring(t + 1e-9 * np.tile([-1, 1], 13), 0.1 + 0 * t)
+    assert np.ptp(registered().fit(F).transform(F[12:14])[:, 0]) > 6  # theta is pi and -pi
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ParametricModel(registered(), KernelDecoder()).fit(t, F)
+
+
+def test_phases_that_jump_between_neighbours_are_warned_of():
+    t = np.linspace(0, 1, 12)
+    with pytest.warns(UserWarning, match="the way round"):
+        ParametricModel(registered(), SPLINE).fit(t, moving(t, speed=5.0))

@@ -13,8 +13,10 @@ from randsmap._interface.arrays import check_samples, real_numbers, validate_dat
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows, flattened
 from randsmap._interface.parameters import estimator, parameter
-from randsmap._interface.state import Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import standard_deviations
 from randsmap.decoders import AutoDecoder
 from randsmap.invariants import norm_weights
 from randsmap.metrics import scaled_l2
@@ -49,8 +51,9 @@ class ParametricModel(Model):
     Predicted fields are decoded fields: with a decoder that preserves the mass, every prediction has it, at any
     parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
-    The latents are interpolated without further treatment, so theta of a `ShiftRegistration` must not jump by 2 pi
-    between neighbouring parameters.
+    Theta of a `ShiftRegistration` is unwrapped from each snapshot to the next: along the parameter, or along the
+    shortest tree that joins the parameters, first those of one group. If neighbours then differ by a turn, as around a
+    circle of parameters, its cosine and sine are interpolated instead.
 
     References
     ----------
@@ -75,7 +78,8 @@ class ParametricModel(Model):
     _state = {
         "n_features_in_": Count("p"),
         "model_": Part("transform", n_in="M", n_out="d"),
-        "regressor_": Part("predict", n_in="p", n_out="d"),
+        "regressor_": Part("predict", n_in="p", n_out="k"),
+        "_roles": Array("k", dtype=np.intp, low=0, high=2),  # latent, cosine of a latent, sine behind all latents
         "held_out_": Part(HeldOutErrors, optional=True),
     }
 
@@ -119,7 +123,7 @@ class ParametricModel(Model):
         -----
         UserWarning
             If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation:
-            predictions lie in between.
+            predictions lie in between. If theta of neighbouring parameters differs by more than a third of a turn.
         """
         with restored_on_error(self):
             check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
@@ -138,9 +142,17 @@ class ParametricModel(Model):
                     f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
                 )
             self.model_ = clone(self.model).fit(snapshots)
-            latents = np.asarray(self.model_.transform(snapshots))
-            _warn_of_undetermined(X, latents)
+            latents = np.array(self.model_.transform(snapshots))
             held_out = {} if groups is None else {"groups": groups}
+            roles = np.zeros(latents.shape[1], dtype=np.intp)
+            for j in self._angles():
+                theta = latents[:, j].copy()
+                latents[:, j] = _unwrapped(theta, X, groups)
+                if np.isnan(latents[:, j]).any():
+                    latents[:, j], roles[j] = np.cos(theta), 1
+                    latents, roles = np.column_stack([latents, np.sin(theta)]), np.append(roles, 2)
+            self._roles = roles
+            _warn_of_undetermined(X, latents)
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_ = None
         return self
@@ -167,7 +179,17 @@ class ParametricModel(Model):
         X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
         if not len(X):  # scikit-learn's regressors want some rows
             return np.asarray(self.model_.transform(np.empty((0, *self.field_shape_))))
-        return np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+        found = np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+        found[:, self._roles == 1] = np.arctan2(found[:, self._roles == 2], found[:, self._roles == 1])
+        latents: NDArray[np.float64] = found[:, self._roles < 2]
+        for j in self._angles():
+            latents[:, j] = _wrapped(latents[:, j])
+        return latents
+
+    def _angles(self) -> tuple[int, ...]:
+        """Latents that are angles."""
+        encoder = getattr(self.model_, "encoder_", self.model_)
+        return getattr(encoder, "angles", ())
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
@@ -203,6 +225,41 @@ class ParametricModel(Model):
         fields: Any = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
         weights = norm_weights(self.field_shape_, self.model)
         return -float(scaled_l2(fields, self.predict(parameters), cell_weights=weights).mean())
+
+
+def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Angles in [-pi, pi)."""
+    return (theta + np.pi) % (2 * np.pi) - np.pi
+
+
+def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) -> NDArray[np.float64]:
+    """Angles (n,) at parameters X (n, p), without jumps between neighbours; NaN where that is impossible.
+
+    Each follows the one it is joined to by the shortest tree (R. C. Prim, 1957), in standard deviations.
+    """
+    n, Z = len(X), X / standard_deviations(X)
+    labels = np.zeros(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+    apart = 2 * float(np.linalg.norm(np.ptp(Z, axis=0)))  # groups are joined last
+    out, parent, distance = theta.copy(), np.zeros(n, dtype=np.intp), np.full(n, np.inf)
+    joined, current, largest = np.zeros(n, dtype=bool), 0, 0.0
+    for _ in range(n):
+        joined[current] = True
+        step = float(_wrapped(theta[current] - theta[parent[current]]))
+        out[current], largest = out[parent[current]] + step, max(largest, abs(step))
+        away = np.linalg.norm(Z - Z[current], axis=1)
+        away += apart * (labels != labels[current])
+        closer = ~joined & (away < distance)
+        parent[closer], distance[closer] = current, away[closer]
+        current = int(np.argmin(np.where(joined, np.inf, distance)))
+    if largest > 2 * np.pi / 3:
+        warn_caller(
+            f"theta of neighbouring parameters differs by up to {largest:.3g}: the way round is "
+            "uncertain, and predictions in between may be far off. Give snapshots at more parameters"
+        )
+    near = NeighborIndex(Z).query(Z, min(2 * X.shape[1] + 1, n))[1]
+    turned = np.abs(out[:, None] - out[near]) > 1.5 * np.pi  # by another way than the tree's
+    torn = bool((turned & (labels[:, None] == labels[near])).any())
+    return np.full(n, np.nan) if torn else out
 
 
 def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:

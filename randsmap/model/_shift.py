@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
 from randsmap._interface.arrays import as_array, check_samples, validate_data
+from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
@@ -87,6 +88,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
     }
 
     leverage_from = "model"
+    angles = (0,)  # the latents that are angles, which `ParametricModel` does not take for numbers
     lacks = {
         **Model.lacks,
         **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
@@ -312,6 +314,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
             raise ValueError(f"_lengths has {int(np.prod(self._lengths))} cells, not {self.n_features_in_}")
 
 
+@quiet
 def shift_lines(
     lines: NDArray[np.float64],
     shift: NDArray[np.float64],
@@ -372,8 +375,7 @@ def _reconstructed(a, low, high, tangents):
     left, right = _edges(a)
     curve = 6 * (a - (left + right) / 2)
     # the extremum of left + x (right - left + curve (1 - x)), where it is inside
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x = (right - left + curve) / (2 * curve)
+    x = (right - left + curve) / (2 * curve)
     inside = (x > 0) & (x < 1)
     x = np.where(inside, x, 0.0)
     peak = np.where(inside, left + x * (right - left + curve * (1 - x)), left)
@@ -386,16 +388,14 @@ def _reconstructed(a, low, high, tangents):
     ):
         worst = np.take_along_axis(values, extreme[None], axis=0)[0]
         active = beyond(worst) & (worst != a)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            factor = np.where(active, np.clip((a - limit) / (a - worst), 0.0, 1.0), 1.0)
+        factor = np.where(active, np.clip((a - limit) / (a - worst), 0.0, 1.0), 1.0)
         smaller = factor < scale
         if tangents is not None:
             # the product rule for factor (a - worst) = a - limit
             at = np.where(extreme == 0, 0.0, np.where(extreme == 1, 1.0, x))
             d_curve = 6 * (tangents - (d_edges[0] + d_edges[1]) / 2)
             d_worst = d_edges[0] + at * (d_edges[1] - d_edges[0] + d_curve * (1 - at))
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                d_factor = (tangents - factor * (tangents - d_worst)) / (a - worst)
+            d_factor = (tangents - factor * (tangents - d_worst)) / (a - worst)
             slope_of_scale = np.where(smaller, d_factor, slope_of_scale)
         scale = np.where(smaller, factor, scale)
     cells = a, a + scale * (left - a), a + scale * (right - a)

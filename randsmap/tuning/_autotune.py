@@ -124,7 +124,8 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without the held-out samples, which it then encodes as new ones. It is given up if it is twice
+    An encoder is fitted without the held-out samples, which it then encodes as new ones. Groups without which too few
+    samples are left, fewer than 4 or than any encoder needs, are not held out. It is given up if it is twice
     as bad as the best after two turns, or if its kernel separates the samples into parts. Widths 1.4 times above and
     below the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
@@ -299,25 +300,33 @@ class _EncoderJudge:
         self.judged += trials
         for trial in trials:
             trial.errors = np.full(len(self.fields), np.nan)
-        alive, failures = list(trials), list[Exception]()
+        alive, failures, done = list(trials), list[Exception](), list[NDArray[np.intp]]()
         bar = steps(len(self._folds) * len(trials), 1, "encoders")
-        for turn, held in enumerate(self._folds):
-            for trial in alive.copy():
+        for held in self._folds:
+            before, alive = alive, []
+            for trial in before:
                 next(bar)
                 try:
                     trial.errors[held] = self._errors_of(self._model_of(trial.encoder, held), held)
+                    alive.append(trial)
                 except _FAILURES as failure:
                     failures.append(failure)
-                    alive.remove(trial)
+            if first and not alive and self._labels is not None:  # too few samples outside these groups
+                alive = before
+                continue
+            done.append(held)
             # on the samples held out so far, on which all encoders that are left were judged
-            scores = self._scores_of(np.concatenate(self._folds[: turn + 1]), [t.errors for t in self.judged])
+            scores = self._scores_of(np.concatenate(done), [t.errors for t in self.judged])
             of = dict(zip(map(id, self.judged), scores))
-            if turn > 0:  # documented: twice the error of the best encoder is hopeless
+            if len(done) > 1:  # documented: twice the error of the best encoder is hopeless
                 alive = [trial for trial in alive if of[id(trial)] <= scores.min() + np.log(2)]
         for _ in bar:
             pass
+        if first and not done:
+            raise _too_few_outside(self._labels) from failures[0]
         if first and not alive:
             raise failures[0]
+        self._folds = done if first else self._folds
         for trial in alive:
             trial.score = of[id(trial)]
         return trials
@@ -421,7 +430,19 @@ def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any)
         order = rng.permutation(n)
         return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(most, n // size))]
     names = rng.permutation(labels.max() + 1)
-    return [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), most))]
+    parts = [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), most))]
+    fewest = 4  # of all samples; a model of fewer says nothing
+    if not (usable := [held for held in parts if n - len(held) >= fewest]):
+        raise _too_few_outside(labels)
+    return usable
+
+
+def _too_few_outside(labels: NDArray[np.intp]) -> ValueError:
+    sizes = ", ".join(map(str, np.bincount(labels)[:6]))
+    return ValueError(
+        f"groups: none of them (of sizes {sizes}) leaves enough samples to fit an encoder to the others. Give more or "
+        "smaller groups, or fewer n_components"
+    )
 
 
 def _edges(encoder, model):
