@@ -339,3 +339,18 @@ def test_progress_bar(capsys):
 )
 def test_scikit_learn_estimator(estimator, check):
     check(estimator)
+
+
+def test_a_tolerance_below_round_off_is_reported():
+    rng = np.random.default_rng(0)
+    Y = rng.uniform(-1, 1, (60, 2))
+    decoder = RANDSMAPDecoder(
+        FourierFeatures(1.0, n_features=80),
+        solver="krylov",
+        regularization=1e-14,
+        tol=1e-9,
+        invariants=None,
+        random_state=0,
+    )
+    with pytest.warns(ConvergenceWarning, match="did not reach tol"):
+        decoder.fit(Y, np.sin(Y @ rng.normal(size=(2, 5))))

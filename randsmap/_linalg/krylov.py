@@ -138,6 +138,9 @@ class Krylov:
             if not error < before / 2:  # round-off: more iterations gain nothing
                 break
         self.close()
+        # of the residual, which the bound does not see
+        longest = max(float(np.linalg.norm(A)), self._norm / (2 * np.sqrt(self._regularization)))
+        error += float(_EPS * np.sqrt(self.trace) * longest)
         if error > self._goal:
             reached = 2 * error / self._norm
             warn_caller(

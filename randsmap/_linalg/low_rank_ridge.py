@@ -61,8 +61,8 @@ class LowRank:
         |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
 
     With a table of Phi V (see `ProjectionTable`), whose error is E, |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is
-    added to that. tau is twice the sum of |Phi (I - V V^T) g|^2 over ten Gaussian probes g. Test points and probes have
-    a fixed seed.
+    added to that, and in any case the round-off of alpha. tau is twice the sum of |Phi (I - V V^T) g|^2 over ten
+    Gaussian probes g. Test points and probes have a fixed seed.
 
     References: T. F. Gonzalez, Clustering to minimize the maximum intercluster distance, Theor. Comput. Sci. 38 (1985);
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Sec. 4.3 (probes).
@@ -322,26 +322,26 @@ class LowRank:
     def _solve_projected(self, F, regularization):
         """alpha (width, M), A = V alpha, and the bound of |Phi (A - A*)| / |F|."""
         G, H, mean, _ = self._sums
+        energy, size = self._energy_of_fields or 1.0, float(np.sqrt(np.trace(G)))
         alpha = H.copy()
         if self._norm is None:
             self._norm = gram_norm(G, self.n if self.bias else None)
-        left = self._energy_of_fields
-        if gram_is_accurate(self._norm, regularization) and cholesky_solve(G.copy(), alpha, regularization):
+        solved = gram_is_accurate(self._norm, regularization) and cholesky_solve(G.copy(), alpha, regularization)
+        for squared in (True, False) if solved else (False,):
+            if not squared:  # the round-off of the Gram matrix would be significant
+                self.mean = mean
+                self._spectral = self._spectral or Spectral(self)
+                alpha = self._spectral.solve(F, regularization).coefficients[int(not self.bias) :]
+            length = ddot(alpha.ravel(), alpha.ravel())
             # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
-            left -= ddot(alpha.ravel(), H.ravel())
-            left -= regularization * ddot(alpha.ravel(), alpha.ravel())
-            left += 8 * _EPS * self.n * self._energy_of_fields  # its round-off
-        else:  # the round-off of the Gram matrix would be felt
-            self.mean = mean
-            self._spectral = self._spectral or Spectral(self)
-            alpha = self._spectral.solve(F, regularization).coefficients[int(not self.bias) :]
-        if not self._energy_of_fields:
-            return alpha, 0.0
-        left = float(np.sqrt(min(max(left, 0.0) / self._energy_of_fields, 1.0)))
-        bound = self._certificate(regularization) * left
-        if self._table_error:
-            size = float(np.sqrt(ddot(alpha.ravel(), alpha.ravel()) / self._energy_of_fields))
-            bound += self._table_error * (left / (2 * np.sqrt(regularization)) + size)
+            left = energy - ddot(alpha.ravel(), H.ravel()) - regularization * length
+            left = float(np.sqrt(min(max(left / energy, 0.0) + 8 * _EPS * self.n, 1.0)))  # with its round-off
+            a = float(np.sqrt(length / energy))
+            bound = self._certificate(regularization) * left + _round_off(size, regularization, a, left, squared)
+            if self._table_error:
+                bound += self._table_error * (left / (2 * np.sqrt(regularization)) + a)
+            if bound <= self.tol:
+                break
         return alpha, bound
 
     def _full_coefficients(self, alpha):
@@ -362,8 +362,12 @@ class LowRank:
                     self.centre()
                     self._smoother = Cholesky(self), Spectral(self), self._rows_at(points)
                 cholesky, spectral, Z = self._smoother
-                W = cholesky.weights(Z, regularization)
-                return spectral.weights(Z, regularization) if W is None else W
+                size, largest = float(np.linalg.norm(self.whole())), 0.5 / np.sqrt(regularization)
+                if _round_off(size, regularization, largest, 1.0, True) <= self.tol:
+                    W = cholesky.weights(Z, regularization)
+                    if W is not None:
+                        return W
+                return spectral.weights(Z, regularization)
         return None
 
     def covers(self, least: float) -> bool:
@@ -371,6 +375,17 @@ class LowRank:
         if self._is_useful:
             self._project(None)
         return self._is_useful and self.tau <= self.tol * least
+
+
+def _round_off(size: float, regularization: float, alpha: float, left: float, squared: bool) -> float:
+    """Of |Phi (A - A*)| / |F|, by the Gram matrix of Phi V (`squared`) or by its QR factorisation.
+
+    size : |Phi V|; alpha, left : |A| and |F - Phi A| over |F|
+    """
+    # A perturbation E of Phi V moves the fields by |E| (|A| + |F - Phi A| / (2 sqrt(lambda))), one of its Gram matrix
+    # and products by (|E A| + ...) / (2 sqrt(lambda)); |E| is some eps |Phi V|
+    some, steep = 8 * _EPS, size / (2 * np.sqrt(regularization))
+    return float(some * ((1 + size * alpha) * (1 + steep) if squared else 1 + size * alpha + steep * left))
 
 
 def _farthest(points: _Values) -> Iterator[int]:
