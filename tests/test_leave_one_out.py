@@ -8,6 +8,8 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._linalg import spectral
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap.metrics import relative_l2
 
 from helpers import FittedFeatures, random_invariants, with_common_invariants
@@ -116,16 +118,6 @@ def test_a_sample_with_leverage_near_1():
     np.testing.assert_allclose(result.errors_, refits(decoder, X, F, [1e-9]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("gap", [0.5, 1e-3, 1e-6, 1e-9])
-def test_leverage_without_cancellation(gap):
-    # U spans the complement of u, so that 1 - |U_i|^2 = u_i^2; u_0 is small
-    u = np.ones(20) * np.sqrt((1 - gap**2) / 19)
-    u[0] = gap
-    U = np.linalg.svd(u[None])[2][1:].T
-    outside = spectral._outside_leverage(np.ascontiguousarray(U))
-    np.testing.assert_allclose(outside, u**2, rtol=1e-14 / gap)
-
-
 def test_own_regularization_edges_and_one_cell():
     X, F, _ = problem(12, 0, False, False)
     decoder = randsmap.RFNNDecoder(MAPS[0], regularization=0.1, random_state=0)
@@ -179,3 +171,72 @@ def test_an_empty_or_tiny_field_does_not_choose(factor):
     weights = randsmap.RFNNDecoder(FittedFeatures(drawn), solver="svd", latent_scale=None).smoother(X[1:], X[:1])
     expected = np.linalg.norm(weights @ F[1:] - F[0]) / sizes[0]
     assert result.errors_[1, 0] == pytest.approx(expected, rel=1e-7)
+
+
+def _latents(kind, n, d, rng):
+    X = rng.uniform(-1, 1, (n, d))
+    if kind == "far":
+        X[0] += 1e3
+    if kind == "alone":  # one point alone determines the last direction of a linear trend
+        X[:, -1] = 0.0
+        X[-1, -1] = 1.0
+    if kind == "clusters":
+        X = np.round(X) + 1e-3 * rng.normal(size=X.shape)
+    return X
+
+
+SETS = [
+    ("far", 12, 2),
+    ("alone", 12, 2),
+    ("alone", 12, 1),
+    ("clusters", 12, 2),
+    ("few", 3, 2),
+    ("few", 3, 3),
+    ("few", 4, 1),
+]
+
+
+@pytest.mark.parametrize(("kind", "n", "d"), SETS)
+@pytest.mark.parametrize("kernel", ["thin-plate", "gaussian", "matern"])
+@pytest.mark.parametrize("center", [True, False])
+def test_every_leverage_of_a_linear_trend_agrees_with_refits(kernel, center, kind, n, d):
+    rng = np.random.default_rng(n + d)
+    X, F = _latents(kind, n, d, rng), 1 + 0.1 * rng.normal(size=(n, 5))
+    decoder = randsmap.KernelDecoder(kernel, degree=1, latent_scale=np.full(d, 0.5), center=center, invariants=None)
+    lambdas = [1e-4, 1.0]
+    found = randsmap.leave_one_out(decoder, X, F, regularizations=lambdas).errors_
+    np.testing.assert_allclose(found, refits(decoder, X, F, lambdas), rtol=1e-6, atol=1e-6)
+
+
+def test_two_points_do_not_determine_a_linear_trend_without_one_of_them():
+    decoder = randsmap.KernelDecoder(degree=1)
+    with pytest.raises(ValueError, match="X must have at least 3"):
+        randsmap.leave_one_out(decoder, [[0.0], [1.0]], np.eye(2))
+
+
+@pytest.mark.parametrize("regularization", [0.0, 1e-8, 1e-3])
+@pytest.mark.parametrize(("n", "P"), [(3, 2), (4, 12), (12, 12), (12, 5)])
+def test_features_of_few_points_agree_with_refits(n, P, regularization):
+    rng = np.random.default_rng(n + P)
+    X, F = rng.uniform(-1, 1, (n, 3)), 1 + 0.1 * rng.normal(size=(n, 5))
+    decoder = randsmap.RFNNDecoder(randsmap.SigmoidFeatures(3.0, n_features=P), latent_scale=None, random_state=0)
+    found = randsmap.leave_one_out(decoder, X, F, regularizations=[regularization]).errors_
+    np.testing.assert_allclose(found, refits(decoder, X, F, [regularization]), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "n", "d"), SETS)
+@pytest.mark.parametrize("degree", [0, 1])
+@pytest.mark.parametrize("sizes", ["halves", "all but one"])
+def test_groups_held_out_agree_with_refits_in_all_forms(sizes, degree, kind, n, d):
+    rng = np.random.default_rng(n + d)
+    X, F, value = _latents(kind, n, d, rng), rng.normal(size=(n, 4)), 1e-3
+    groups = np.split(np.arange(n), [n // 2 if sizes == "halves" else n - 1])
+    K, T = Radial.gaussian(1.0).values(X), polynomial_tail(X - X.mean(axis=0), degree)
+    expected = np.empty_like(F)
+    for held in groups:
+        rest = np.setdiff1d(np.arange(n), held)
+        t = T - np.pad(T[rest, 1:].mean(axis=0), (1, 0))
+        W = Dual(K[np.ix_(rest, rest)], t[rest]).weights(K[np.ix_(held, rest)], t[held], value)
+        expected[held] = F[held] - W @ F[rest]
+    for form in (Dual(K, T), Dual(K, T).hat(), Dual(K, T).complete_hat()):
+        np.testing.assert_allclose(form.residuals(F, value, groups), expected, rtol=1e-6, atol=1e-6)

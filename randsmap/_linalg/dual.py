@@ -17,7 +17,7 @@ Gaussian Processes for Machine Learning, MIT Press (2006), Sec. 2.7 (the varianc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from randsmap._linalg.cholesky import cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.products import remove_span, symmetric_eigen, without_span
 from randsmap._linalg.rows import BLOCK
-from randsmap._linalg.spectral import HatMatrix, solve_or_least_squares
+from randsmap._linalg.spectral import HatMatrix, held_out
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 
@@ -43,7 +43,7 @@ class Dual:
     """
 
     def __init__(self, K: _Values, T: _Values) -> None:
-        self.K = K
+        self.K, self._T = K, T
         self._is_linear = T.shape[1] > 1
         self.Q, self.inverse = _basis_and_inverse(T)
         self._norm: float | None = None
@@ -66,7 +66,8 @@ class Dual:
         """J K J, with the tail's space set apart: its eigenvalue is above all others."""
         inner = without_span(self.Q, self.K)
         if self.Q.size:
-            inner += (2 * float(np.linalg.norm(inner)) or 1.0) * (self.Q @ self.Q.T)
+            # of K, since J K J may be round-off
+            inner += (2 * float(np.linalg.norm(self.K)) or 1.0) * (self.Q @ self.Q.T)
         return inner
 
     def solve(self, H: _Values, regularization: float) -> tuple[_Values, str]:
@@ -126,9 +127,8 @@ class Dual:
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda."""
-        eigenvalues, V, floor = self.modes()
-        angle = floor / eigenvalues[-1] if len(eigenvalues) else 0.0
-        return HatMatrix.with_tail(self.Q, V, eigenvalues, angle)
+        eigenvalues, V, _ = self.modes()
+        return HatMatrix.with_tail(self.Q, V, eigenvalues, self._missed_without)
 
     def complete_hat(self) -> HatMatrix:
         """`hat` with the eigenvalues that are round-off, as 0 where they are below it: for any lambda > 0."""
@@ -137,7 +137,8 @@ class Dual:
             eigenvalues, V = symmetric_eigen(self._inner(), overwrite=True)
         n = len(V) - rank  # the last are those of the tail
         U = np.ascontiguousarray(np.hstack([self.Q, V[:, :n]]))
-        return HatMatrix(U, np.concatenate([np.full(rank, np.inf), np.maximum(eigenvalues[:n], 0)]))
+        squares = np.concatenate([np.full(rank, np.inf), np.maximum(eigenvalues[:n], 0)])
+        return HatMatrix(U, squares, refit=self._missed_without)
 
     def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
         """As `HatMatrix.residuals`, for one lambda: r_i / B_ii, or B_gg^-1 r_g, of r = B F."""
@@ -145,12 +146,17 @@ class Dual:
         if root is None:
             return self.complete_hat().residuals(F, regularization, groups)
         with blas_threads():
-            r = root @ (root.T @ F)
-            if groups is None:
-                return r / np.einsum("ij,ij->i", root, root)[:, None]
-            for g in groups:
-                r[g] = solve_or_least_squares(root[g] @ root[g].T, r[g])
-        return r
+            r, weight = root @ (root.T @ F), np.einsum("ij,ij->i", root, root)
+            refit = partial(self._missed_without, F, regularization=regularization)
+            scale = max(float(weight.max()), 1 / (float(np.linalg.norm(self.K)) + regularization))
+            return held_out(r, weight, scale, lambda g: root[g] @ root[g].T, groups, refit)
+
+    def _missed_without(self, F, held, regularization):
+        """What the fields F[held] miss if the others are fitted alone, the tail from their own centre."""
+        rest, T = np.delete(np.arange(len(F)), held), self._T.copy()
+        T[:, 1:] -= T[rest, 1:].mean(axis=0)
+        W = Dual(self.K[np.ix_(rest, rest)], T[rest]).weights(self.K[np.ix_(held, rest)], T[held], regularization)
+        return F[held] - W @ F[rest]
 
     def _inverse_root(self, regularization):
         """S with S S^T = B(lambda), by Cholesky; None if that fails."""

@@ -6,7 +6,7 @@ Problems, SIAM 1996, Sec. 2.7).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ _BLOCK = 2048
 # Numbers in a block of rows of the hat matrix (16 MB)
 _ENTRIES = 1 << 21
 _Values = NDArray[np.float64]
+_Refit = Callable[[_Values, NDArray[np.intp], float], _Values]
 PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda over the largest eigenvalue
 
 
@@ -58,7 +59,7 @@ class Spectral:
     def solve(self, F: Any, regularization: float, cut: float | None = None) -> Solution:
         """The solution for fields F (n, M), with solver "qr" or "svd".
 
-        cut : singular values below this part of the largest are left out; None: max(n, P) eps
+        cut : singular values below this part of the largest are left out; None: round-off, at least max(n, P, 16) eps
         """
         if self._given is not F:
             self._given, (self._fields, self._field_mean) = F, less_means(self._rows, F)
@@ -84,13 +85,15 @@ class Spectral:
             else:
                 if self._singular is None:
                     self._singular = _svd(R)
-                cut = self._round_off if cut is None else cut
+                cut = self._round_off(np.linalg.norm(R)) if cut is None else cut
                 A, name = _filtered(self._singular, QtF, regularization, cut), "svd"
             return A if basis is None else basis @ A, name
 
-    @property
-    def _round_off(self):
-        return max(self._rows.n, self._rows.width) * _EPS
+    def _round_off(self, size):
+        """Of singular values over the largest, for rows of Frobenius norm `size`: that of the rows with their mean."""
+        rows = self._rows
+        mean = 0.0 if rows.mean is None else np.sqrt(rows.n) * np.linalg.norm(rows.mean)
+        return max(16, rows.n, rows.width) * _EPS * np.hypot(1.0, mean / max(size, _TINY))
 
     def _triangular_system(self):
         """R, Q^T F (None without fields), and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
@@ -111,11 +114,10 @@ class Spectral:
             if A.shape[1] > len(A):  # U is that of the triangle
                 A = scipy.linalg.qr(A.T, mode="r", overwrite_a=True, check_finite=False)[0][: len(A)].T
             U, sigma, _ = _svd(A)
-        sigma = sigma[sigma > self._round_off * sigma[0]]
-        angle = self._round_off * sigma[0] / sigma[-1] if len(sigma) else 0.0
+        sigma = sigma[sigma > self._round_off(np.linalg.norm(sigma)) * sigma[0]]
         U = np.ascontiguousarray(U[:, : len(sigma)])
         constant = np.full((len(U), int(not self._rows.bias)), len(U) ** -0.5)
-        return HatMatrix.with_tail(constant, U, sigma**2, angle)
+        return HatMatrix.with_tail(constant, U, sigma**2)
 
     def leverage(self, regularization: float) -> FeatureLeverage:
         """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
@@ -123,11 +125,13 @@ class Spectral:
         rows.centre()
         R, _, basis = self._triangular_system()
         with blas_threads():
-            if np.sqrt(regularization) > self._round_off * np.linalg.norm(R):
+            size = np.linalg.norm(R)
+            round_off = self._round_off(size)
+            if np.sqrt(regularization) > round_off * size:
                 W = lapack.dtrtri(np.triu(_damped_qr(R, regularization)[0]))[0]
             else:
                 _, sigma, Vt = _svd(R)
-                kept = sigma > self._round_off * sigma[0]
+                kept = sigma > round_off * sigma[0]
                 W, regularization = (Vt[kept] / sigma[kept, None]).T, 0.0
             if basis is not None:
                 W = basis @ W
@@ -192,31 +196,27 @@ def _damped_solution(R, C, regularization):
 class HatMatrix:
     """H = U diag(s / (s + lambda)) U^T for every lambda: the decoded fields at the training points are H F.
 
-    U (n, r) has orthonormal columns, turned by round-off by no more than `angle`; s (r,) are the squared singular
-    values of Phi or eigenvalues of the kernel, infinite for what is not penalised.
-
-    I - H = (I - U U^T) + U diag(lambda / (s + lambda)) U^T is computed as this sum, so that leverages near 1 keep their
-    digits.
+    U (n, r) has orthonormal columns; s (r,) are the squared singular values of Phi or eigenvalues of the kernel,
+    infinite for what is not penalised. I - H is computed as (I - U U^T) + U diag(lambda / (s + lambda)) U^T.
+    refit(F, held, lambda) gives what the fields F[held] of some rows miss if the others are fitted alone; None: by a
+    regression on U sqrt(s), where the other rows determine the tail.
     """
 
-    def __init__(self, U: _Values, squares: _Values, angle: float = 0.0) -> None:
-        self.U, self.squares, self.angle = U, squares, angle
-        self._outside = _outside_leverage(U)
-        # a sample that alone determines a direction lies in the span of U whatever the others are
-        self._alone = self._outside <= min(angle, 0.5) ** 2
+    def __init__(self, U: _Values, squares: _Values, refit: _Refit | None = None) -> None:
+        self.U, self.squares, self._refit = U, squares, refit or self._refitted
         self._fields: Any = None
         self._rest: Any = None
 
     @classmethod
-    def with_tail(cls, Q: _Values, U: _Values, squares: _Values, angle: float) -> HatMatrix:
+    def with_tail(cls, Q: _Values, U: _Values, squares: _Values, refit: _Refit | None = None) -> HatMatrix:
         """The hat matrix of a regression with an unpenalised tail Q (orthonormal); U and s of Phi without it."""
         n, rank = Q.shape
         if not rank:
-            return cls(U, squares, angle)
+            return cls(U, squares, refit)
         with blas_threads():  # U is orthogonal to the tail only as far as its singular values reach
             both = np.hstack([Q, U[:, : n - rank]])
             U = np.ascontiguousarray(scipy.linalg.qr(both, mode="economic", check_finite=False)[0])
-        return cls(U, np.concatenate([np.full(rank, np.inf), squares[: n - rank]]), angle)
+        return cls(U, np.concatenate([np.full(rank, np.inf), squares[: n - rank]]), refit)
 
     @property
     def largest(self) -> float:
@@ -245,60 +245,69 @@ class HatMatrix:
         """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
 
         With r = (I - H) F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a
-        group g: the same as refitting without them. For lambda = 0 the limit, of minimum-norm solutions.
+        group g: the same as refitting without them, for lambda = 0 by minimum-norm solutions.
         """
-        U, outside = self.U, self._outside
+        U = self.U
         complete = U.shape[1] == len(U)
         if self._fields is not F:
             self._fields, self._inside = F, U.T @ F
             self._rest = None if complete else F - U @ self._inside
         damped = 1 / np.maximum(self.squares + regularization, _TINY)
         if not complete:
-            damped *= regularization or 1.0  # nothing is over lambda, unless all of the space is in U
+            damped *= regularization  # nothing is over lambda, unless all of the space is in U
         r, weight = U @ (damped[:, None] * self._inside), (U**2) @ damped
-        if not complete and regularization:
+        if not complete:
             r += self._rest
-            weight += outside
-        elif not complete:  # the limit: only a sample in the span of the others has a residual outside U
-            np.copyto(r, self._rest, where=~self._alone[:, None])
-            weight = np.where(self._alone, weight, outside)
-        if groups is None:
-            r /= weight[:, None]
-            return r
-        for g in groups:
-            block = (U[g] * damped) @ U[g].T
-            if not complete:
-                block += np.eye(len(g)) - U[g] @ U[g].T
-            r[g] = solve_or_least_squares(block, r[g])
+            weight += 1 - np.einsum("ij,ij->i", U, U)
+
+        def block(g):
+            inside = (U[g] * damped) @ U[g].T
+            return inside if complete else np.eye(len(g)) - U[g] @ U[g].T + inside
+
+        scale = float(damped.max(initial=0)) if complete else 1.0
+        return held_out(r, weight, scale, block, groups, lambda held: self._refit(F, held, regularization))
+
+    def _refitted(self, F, held, regularization):
+        rest, free = np.delete(np.arange(len(F)), held), np.isinf(self.squares)
+        T, Z = self.U[:, free], self.U[:, ~free] * np.sqrt(self.squares[~free])
+        Q, R = scipy.linalg.qr(T[rest], mode="economic", check_finite=False)
+        A, B = (part - Q @ (Q.T @ part) for part in (Z[rest], F[rest]))
+        if regularization:
+            r = A.shape[1]
+            A, B = np.vstack([A, np.sqrt(regularization) * np.eye(r)]), np.vstack([B, np.zeros((r, F.shape[1]))])
+        a = np.linalg.lstsq(A, B, rcond=max(A.shape) * _EPS)[0]
+        b = np.linalg.lstsq(R, Q.T @ (F[rest] - Z[rest] @ a), rcond=None)[0]
+        return F[held] - T[held] @ b - Z[held] @ a
+
+
+def held_out(
+    r: _Values,
+    weight: _Values,
+    scale: float,
+    block: Callable[[NDArray[np.intp]], _Values],
+    groups: Sequence[NDArray[np.intp]] | None,
+    refit: Callable[[NDArray[np.intp]], _Values],
+) -> _Values:
+    """r_i / weight_i or block(g)^-1 r_g, in place; refit(rows) where the rest alone hardly determines the rows.
+
+    Weights below 1e-8 of `scale`, which is at least the largest of them over n, have lost half of their digits.
+    """
+    least = 1e-8 * scale
+    if groups is None:
+        lost = ~(weight > least)
+        r /= np.where(lost, 1.0, weight)[:, None]
+        for g in np.flatnonzero(lost)[:, None]:
+            r[g] = refit(g)
         return r
-
-
-def solve_or_least_squares(A: _Values, B: _Values) -> _Values:
-    """A^-1 B, or the least-squares solution of a singular A."""
-    try:
-        solution: Any = np.linalg.solve(A, B)
-    except np.linalg.LinAlgError:
-        solution = np.linalg.lstsq(A, B, rcond=None)[0]
-    return solution
-
-
-def _outside_leverage(U: _Values) -> _Values:
-    """(I - U U^T)_ii, to relative round-off where it is near 0."""
-    # P = U U^T is a projection, so that x = 1 - P_ii solves x = x^2 + s, s being the sum of P_ij^2 over j != i: where
-    # x is near 0, nothing is subtracted from 1
-    n, r = U.shape
-    if r == n:
-        return np.zeros(n)
-    outside = 1 - np.einsum("ij,ij->i", U, U)
-    near = np.flatnonzero(outside < 0.25)
-    step = max(1, _ENTRIES // n)
-    for start in range(0, len(near), step):
-        rows = near[start : start + step]
-        P = U[rows] @ U.T
-        P[np.arange(len(rows)), rows] = 0
-        s = np.einsum("ij,ij->i", P, P)
-        outside[rows] = 2 * s / (1 + np.sqrt(1 - 4 * s))
-    return outside
+    for g in groups:
+        A = block(g)
+        norm = float(np.abs(A).sum(axis=0).max())
+        factor, failed = lapack.dpotrf(A, lower=1)
+        if not failed and lapack.dpocon(factor, norm, uplo="L")[0] * norm > least:
+            r[g] = lapack.dpotrs(factor, r[g], lower=1)[0]
+        else:
+            r[g] = refit(g)
+    return r
 
 
 class FeatureLeverage:

@@ -309,7 +309,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
     # -- What needs no fields ----------------------------------------------------------------------------
     def eigenpairs(self, X, least):
         hat = self._unsolved(X).dual(X).hat()
-        return hat.U, hat.squares, hat.angle
+        return hat.U, hat.squares
 
     def weights_of(self, X, Z, fields):
         fit, regularization = self._unsolved(X), float(self.regularization)

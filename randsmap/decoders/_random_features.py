@@ -572,7 +572,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         self._check_parameters()
         rows = FeatureRows(self._fit_map(X)[0], X, bias=not self._centred)
         hat = RidgeFactor(rows, [least], self.solver, tol=self.tol).hat()
-        return hat.U, hat.squares, hat.angle
+        return hat.U, hat.squares
 
 
 @estimator

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
-from randsmap.decoders._base import check_fields
+from randsmap.decoders._base import check_fields, fitted_scale
 from randsmap.decoders._regularization import fixed_regularization
 from randsmap.decoders._spans import field_span, invariants_of
 from randsmap.invariants import norm_weights
@@ -95,6 +97,9 @@ def leave_one_out(
     invariants = invariants_of(decoder, F, dtype, layout)
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = HatMatrix(*decoder.spectrum(points, **reduced))
+    if np.isinf(hat.squares).sum() > 1:  # a linear tail, of which a point alone may determine a direction
+        as_array(points, "X", min_rows=3)
+        hat = HatMatrix(hat.U, hat.squares, partial(_refitted, decoder, points))
     weights = norm_weights(layout, cell_weights, decoder)
     sizes = field_norms(F, cell_weights=weights)
     usual = median_norm(sizes)
@@ -112,6 +117,13 @@ def leave_one_out(
         best_regularization_=float(lambdas[best]),
         on_edge_=on_edge(lambdas, lambdas[best], best),
     )
+
+
+def _refitted(decoder: Any, points: _Values, F: _Values, held: NDArray[np.intp], regularization: float) -> _Values:
+    """What the fields F[held] miss if the decoder is fitted to the others, in the units of all."""
+    rest, scale = np.delete(np.arange(len(F)), held), fitted_scale(decoder.latent_scale, points)
+    fresh = clone(decoder).set_params(regularization=regularization, latent_scale=scale)
+    return F[held] - fresh.smoother(points[rest], points[held], fields=F[rest])
 
 
 def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:

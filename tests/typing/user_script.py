@@ -69,12 +69,12 @@ def streamed(Y: Array, F: Array, path: Path) -> randsmap.RANDSMAPDecoder:
     seen: int = decoder.n_samples_seen_
     solver: str = decoder.solve().solver_
     weighted: Array = decoder.smoother(Y, Y[:1])
-    vectors, values, angle = randsmap.KernelDecoder().spectrum(Y)
+    vectors, values = randsmap.KernelDecoder().spectrum(Y)
     randsmap.persistence.save(decoder, path)
     neighbors = randsmap.KNNDecoder(4).fit(Y, F)
     rows, shares = neighbors.neighbor_weights(Y[:2])
     without: Array = neighbors.with_n_neighbors(2).predict(Y, exclude=range(len(Y)))
-    print(weights.shape, seen, solver, weighted.shape, vectors.shape, values.shape, angle)
+    print(weights.shape, seen, solver, weighted.shape, vectors.shape, values.shape)
     print(rows.shape, shares.shape, without.shape)
     return decoder.fit(Y, F)
 
