@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from randsmap._kernels import decode as _kernel
 
 _lock = threading.RLock()
@@ -121,7 +123,8 @@ def _workers(count):
         if _pool_size < count:
             if _pool is not None:
                 _pool.shutdown(wait=False)
-            _pool = ThreadPoolExecutor(count, thread_name_prefix="randsmap")
+            # threads do not inherit the caller's settings of floating-point errors, see `callers.quiet`
+            _pool = ThreadPoolExecutor(count, "randsmap", np.seterr, ("ignore",))
             _pool_size = count
         return _pool
 

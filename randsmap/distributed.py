@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_count, document
 from randsmap._interface.state import restored_on_error
@@ -403,3 +404,6 @@ def _norms(model, F, X):
     weights = norm_weights(F.shape[1:], model)
     missed = np.asarray(model.reconstruct(F) if X is None else model.predict(X)).reshape(F.shape) - F
     return np.array([field_norms(each, cell_weights=weights) for each in (missed, F)])
+
+
+public(globals())

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._interface.arrays import as_array, check_out, validate_data
+from randsmap._interface.callers import public
 from randsmap._interface.parameters import (
     check_count,
     check_number,
@@ -221,9 +222,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             scale = (
                 np.ones(d) if latent_scale is None else np.full(d, check_length_scale(latent_scale, d, "latent_scale"))
             )
-            with np.errstate(over="ignore", invalid="ignore"):  # the error below names the parameters
-                drawn = self.draw(rng, X / scale, P, scale, given)
-                drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
+            drawn = self.draw(rng, X / scale, P, scale, given)
+            drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
                 raise ValueError(
                     f"the parameters of {self!r} give weights or offsets that overflow float64 for "
@@ -640,10 +640,9 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         """
         Y = self._less_center(X)
         out = np.ones((len(Y), len(self.powers_)))
-        with np.errstate(over="ignore", invalid="ignore"):  # the decoder names the row
-            for j in range(Y.shape[1]):
-                powers = Y[:, j : j + 1] ** np.arange(self.powers_.max() + 1)
-                out *= powers[:, self.powers_[:, j]]
+        for j in range(Y.shape[1]):
+            powers = Y[:, j : j + 1] ** np.arange(self.powers_.max() + 1)
+            out *= powers[:, self.powers_[:, j]]
         return out
 
     def jacobian(self, X: ArrayLike) -> _Values:
@@ -666,3 +665,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     @property
     def _n_features_out(self):
         return len(self.powers_)
+
+
+public(globals())

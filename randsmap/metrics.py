@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, check_domain, check_samples, real_numbers
+from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_number, document
 from randsmap._io.progress import steps
@@ -206,8 +207,7 @@ def unchecked_errors(F: _Values, F_hat: _Values, references: tuple[float, float]
 def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _Values:
     """Scaled errors of fields with these norms: distance / max(norm, 1e-3 reference), and 0 for 0 / 0."""
     # 0 / 0: a field of zeros that is reconstructed exactly
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(distances == 0, 0.0, distances / np.maximum(sizes, SMALLEST_SHARE * reference))
+    return np.where(distances == 0, 0.0, distances / np.maximum(sizes, SMALLEST_SHARE * reference))
 
 
 def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Values:
@@ -276,3 +276,6 @@ def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, 
     for start, stop in steps(n, size, "errors"):
         parts.append(errors(_in_domain(true[start:stop], "y_true"), predicted[start:stop]))
     return np.concatenate(parts)
+
+
+public(globals())

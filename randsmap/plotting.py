@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, as_labels
+from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_count, check_number, document
 
@@ -1131,3 +1132,6 @@ def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArr
     while values.ndim > 3:
         values = values[:, values.shape[1] // 2]
     return values
+
+
+public(globals())

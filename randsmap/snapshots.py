@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import as_array
-from randsmap._interface.callers import warn_caller
+from randsmap._interface.callers import public, warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
 from randsmap._io.packing import ATTRIBUTES, DEFAULT_FILLS, uncertain, unpacked
@@ -490,3 +490,6 @@ def _evidence_of_smoothness(F: NDArray[Any]) -> str | None:
 
 def _mean_square(differences: NDArray[np.float64], axis: int) -> float:
     return float((differences**2).sum(axis=axis).mean())
+
+
+public(globals())

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import clone
-from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
@@ -518,42 +516,3 @@ def test_no_negative_zero_in_messages():
         fitted(F, values=1.0)
     value, _ = invariant_values(np.ones((2, 1)), np.array([[-0.0, -0.0]]))
     assert not np.signbit(value).any()
-
-
-@pytest.mark.parametrize("kind", ["common", "varying", "noise", "mistake"])
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        randsmap.RANDSMAPDecoder(random_state=0),
-        randsmap.KernelDecoder(),
-        randsmap.DoubleDiffusionMapsDecoder(),
-        randsmap.BlendedDecoder([randsmap.KernelDecoder()]),
-        randsmap.ConservativeRegressor(Ridge()),
-        randsmap.POD(2),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_auto_keeps_the_mass_that_all_training_fields_have(estimator, kind):
-    """By every estimator with invariants; a mass that is lost by noise or one wrong field is warned of."""
-    rng = np.random.default_rng(0)
-    X, F = rng.uniform(size=(40, 2)), rng.uniform(0.5, 1, (40, 12))
-    F /= F.sum(axis=1, keepdims=True)
-    F *= {"common": 1, "varying": rng.uniform(0.5, 2, (40, 1)), "noise": 1 + 1e-3 * rng.normal(size=(40, 1))}.get(
-        kind, 1
-    )
-    if kind == "mistake":
-        F[7] *= 2
-    fitted = clone(estimator).set_params(invariants="auto")
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        fitted.fit(*((F,) if isinstance(estimator, randsmap.POD) else (X, F)))
-    said = [str(each.message) for each in found if "no mass that all training fields have" in str(each.message)]
-    assert bool(said) == (kind in ("noise", "mistake")) and all("field 7" in each for each in said if kind == "mistake")
-    assert fitted.invariants_.in_words[0] == ("the mass (sum of the cells)" if kind == "common" else "")
-    decode = fitted.inverse_transform if isinstance(estimator, randsmap.POD) else fitted.predict
-    if kind == "common":
-        np.testing.assert_allclose(decode(3 * X).sum(axis=1), 1, rtol=0, atol=1e-12)
-    else:  # a mass that is asked for by its value is not given up
-        with pytest.raises(ValueError, match="do not satisfy invariant 0"):
-            args = (F,) if isinstance(estimator, randsmap.POD) else (X, F)
-            fitted.set_params(invariant_values=1.0).fit(*args)

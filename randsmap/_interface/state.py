@@ -70,8 +70,7 @@ class Array:
             _bind(lengths, name, length, smallest=0 if self.empty else 1)
         if self.dtype == bool or not value.size:
             return
-        with np.errstate(invalid="ignore"):  # a signalling NaN
-            smallest, largest = value.min(), value.max()
+        smallest, largest = value.min(), value.max()
         broken = np.isnan if self.infinite else lambda x: not np.isfinite(x)
         if self.dtype.kind == "f" and (broken(smallest) or broken(largest)):
             raise ValueError("its values must be finite" + " or infinite" * self.infinite)

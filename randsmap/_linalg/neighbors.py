@@ -46,8 +46,7 @@ class NeighborIndex:
         uneven = 10
         n = len(points)
         low, high = points.min(axis=0), points.max(axis=0)
-        with np.errstate(over="ignore"):
-            extent = high - low
+        extent = high - low
         if n < 64 or not (np.isfinite(extent).all() and (extent > 1e-100).all()):
             return None
         # square cells, at most one row or column for each point
@@ -73,9 +72,8 @@ class NeighborIndex:
 
     def _build_tiles(self, points):
         n, d = points.shape
-        with np.errstate(over="ignore", invalid="ignore"):
-            center = points.mean(axis=0)
-            largest = np.abs(points - center).max()
+        center = points.mean(axis=0)
+        largest = np.abs(points - center).max()
         tiles = np.empty((-(-n // 16), d, 16), np.float32)
         if 1e-130 < largest < 1e130:  # squares neither overflow nor vanish
             # largest scaled coordinate in [0.5, 1): single precision does not overflow

@@ -44,13 +44,12 @@ class NormalEquations:
     def check(self, X: _Values) -> None:
         """Raise the errors that the features of X may raise, before X is added."""
         self.check_complete()
-        with np.errstate(over="ignore", invalid="ignore"):
-            if hasattr(self.features, "activation_parameters"):
-                _, W, b, _ = self.features.activation_parameters()
-                size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
-            else:
-                Z = feature_matrix(self.features, X, self.width - (not self.centred))
-                size = np.einsum("ij,ij->", Z, Z)
+        if hasattr(self.features, "activation_parameters"):
+            _, W, b, _ = self.features.activation_parameters()
+            size = np.abs(X).max(initial=0) * np.abs(W).sum(axis=0).max() + np.abs(b).max()
+        else:
+            Z = feature_matrix(self.features, X, self.width - (not self.centred))
+            size = np.einsum("ij,ij->", Z, Z)
         if not np.isfinite(size):
             raise ValueError(
                 "the features of X, or their squares, are too large for floating-point numbers: "

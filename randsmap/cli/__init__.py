@@ -42,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
     with _as_a_command(), elsewhere:
         try:
-            getattr(import_module("randsmap.cli._commands"), arguments.command)(arguments)
+            command = getattr(import_module("randsmap.cli._commands"), arguments.command)
+            import_module("randsmap._interface.callers").quiet(command)(arguments)
         except KeyboardInterrupt:
             tell("randsmap: interrupted", sys.stderr)
             return 130

@@ -1,5 +1,6 @@
 """Data sets of the paper's studies and the solvers that make them."""
 
+from randsmap._interface.callers import public
 from randsmap.datasets._eikonal import solve_eikonal
 from randsmap.datasets._hughes import HughesSolver, make_hughes
 from randsmap.datasets._images import (
@@ -26,3 +27,4 @@ __all__ = [
     "warn_unless_covered_once",
     "winding_number",
 ]
+public(globals())

@@ -1,5 +1,6 @@
 """Decoders: from latent coordinates back to fields, as scikit-learn multi-output regressors."""
 
+from randsmap._interface.callers import public
 from randsmap.decoders._auto import AutoDecoder
 from randsmap.decoders._blended import BlendedDecoder
 from randsmap.decoders._conservative import ConservativeRegressor
@@ -28,3 +29,4 @@ __all__ = [
     "FrozenModel",
     "get_include",
 ]
+public(globals())

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from randsmap._interface.arrays import as_array, check_domain, check_samples, validate_data
-from randsmap._interface.callers import extrapolation_is_ignored
+from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
 from randsmap._interface.state import Count, not_frozen, restored_on_error
@@ -234,6 +234,7 @@ class Fit:
         return float(len(self.training_points)) ** 3
 
     @cached_property
+    @quiet
     def trust(self) -> TrustRegion:
         """The surroundings of the training points. A search fits many decoders for which it is not needed."""
         return TrustRegion(self.training_points)
@@ -366,11 +367,13 @@ class HoldsFit:
         return leverage.at(validate_data(self, X, reset=False))
 
     @property
+    @quiet
     def leverage_(self) -> float:
         """The largest leverage of the training points."""
         return float(self.fitted.leverage.largest)
 
     @property
+    @quiet
     def leverage_limit_(self) -> float:
         """Leverage above which decoded fields may be far off: 100 times that of training points.
 
@@ -401,6 +404,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         points = self.fitted.training_points
         return np.stack([points.min(axis=0), points.max(axis=0)])
 
+    @compiled
     def predict(
         self,
         X: ArrayLike,
@@ -485,7 +489,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0])
 
     @available_if(lambda self: hasattr(self, "eigenpairs"))
-    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
         Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat
@@ -508,8 +512,6 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
             Orthonormal columns.
         s : ndarray (r,), float64
             In descending order, without those that are round-off; the first is infinite with `center`.
-        angle : float
-            Radians by which round-off may have turned the space that U spans.
 
         Raises
         ------
@@ -520,7 +522,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         --------
         >>> import numpy as np
         >>> from randsmap import KernelDecoder
-        >>> U, s, _ = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
+        >>> U, s = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
         >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
         >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
         (True, True)

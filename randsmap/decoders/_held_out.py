@@ -33,8 +33,7 @@ COUNTED: dict[str, tuple[str, Sequence[int]]] = {
 
 def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
     """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
+    errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
     return np.where(errors < 1, errors, 1.0)
 
 

@@ -61,8 +61,7 @@ def held_out_regularization(
         hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()
     best, chosen = np.inf, PAPER
     for _, regularization in lambda_path(hat.largest):
-        with np.errstate(over="ignore", invalid="ignore"):
-            errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
+        errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
         # a field that is lost counts once, however far off it is
         error = np.where(errors < 1, errors, 1.0).mean()
         if error < best:

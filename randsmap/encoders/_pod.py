@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.callers import compiled
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, immutable, restored_on_error, saved
@@ -187,6 +188,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         enough = energy >= (float(self.n_components) - len(sigma) * _EPS) * energy[-1]
         return min(int(np.argmax(enough)) + 1 if self.n_components < 1 else rank, rank)
 
+    @compiled
     def inverse_transform(
         self,
         X: ArrayLike,

@@ -6,6 +6,7 @@ data, S the others; V is the diagonal matrix of cell weights.
 """
 
 # other parts of the package import these names from here; users need `project_bounds`
+from randsmap._interface.callers import public
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._bounds import check_bounds as check_bounds
 from randsmap.invariants._bounds import outside as outside
@@ -22,3 +23,4 @@ from randsmap.invariants._values import invariant_values as invariant_values
 from randsmap.invariants._values import values_of_rows as values_of_rows
 
 __all__ = ["project_bounds"]
+public(globals())

@@ -18,8 +18,6 @@ class InvariantParameters:
     ----------
     invariants
         Linear invariants C to preserve. "mass": the sum of the cells, weighted by cell_weights if they are given.
-        "auto": mass if the training fields have a common one, up to `invariant_tol`, otherwise none;
-        `invariants_.in_words` says which. If most fields have nearly the same mass, it warns.
         An array holds one invariant per column; for fields of a shape it may have (*shape,) or (*shape, q).
         Dependent or zero columns are allowed (a warning names a column that is dropped although it is not dependent
         to round-off). None: no invariant, only the constant cells.
@@ -51,7 +49,7 @@ class InvariantParameters:
         All of these, with the projection of fields on them.
     """
 
-    invariants: str | ArrayLike | None = parameter(default=None, shown='"auto", "mass", array (M,) or (M, q), or None')
+    invariants: str | ArrayLike | None = parameter(default=None, shown='"mass", array (M,) or (M, q), or None')
     invariant_values: float | ArrayLike | None = parameter(default=None, shown="float, array (q,) or None")
     invariant_tol: float | None = parameter(default=None, shown="float or None")
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from randsmap._interface.callers import warn_caller
 from randsmap._linalg.rows import Rows
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import check_within
@@ -45,17 +44,6 @@ def common_values(
     except ValueError as error:
         fit_invariants(F, replace(given, matrix=given.matrix[:, :0], values=None), dtype)
         return None, str(error)
-
-
-def _warn_of_nearly_common(F, given, reason):
-    """Warn of a mass that most of the fields have but for noise: nobody may have asked for fields without one."""
-    rows = F if isinstance(F, Rows) else Rows(F)
-    masses = np.concatenate([invariant_values(given.matrix, block)[0] for _, _, block in rows.blocks(what="checking")])
-    if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * abs(np.median(masses)):
-        warn_caller(
-            "invariants='auto' finds no mass that all training fields have, although most have nearly the same one: "
-            f"decoded fields will not conserve it. invariants=None says that it is not wanted. As it is, {reason}"
-        )
 
 
 def fit_estimator(
@@ -130,14 +118,6 @@ class RunningInvariants:
 
         ValueError, which names a row of F, if the fields do not satisfy the invariants or the bounds.
         """
-        if self.given.if_common:
-            given = replace(self.given, if_common=False)
-            try:
-                return RunningInvariants.of(given).with_fields(F, dtype)
-            except ValueError as error:  # which comes again if it is not of the mass
-                found = RunningInvariants.of(replace(given, matrix=given.matrix[:, :0])).with_fields(F, dtype)
-                _warn_of_nearly_common(F, given, error)
-                return found
         rows = F if isinstance(F, Rows) else Rows(F)
         first = self.first if self.n else rows[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
         constant, parts = self.constant, []

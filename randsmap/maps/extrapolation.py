@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.callers import warn_caller
+from randsmap._interface.callers import quiet, warn_caller
 from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
@@ -67,6 +67,7 @@ class TrustRegion:
         self.boxes = Boxes(*_boxes(points, scale), 1 / scale, self.limit)
         self.farthest = self.boxes.farthest  # the row that is farthest away, or -1: 0.2 us
 
+    @quiet
     def warn(self, decoder: Any, X: _Values) -> None:
         """Warn of the row of X (n, d) that is farthest from the training points, if it is far away."""
         row = self.farthest(X)
@@ -158,13 +159,11 @@ class Leverage:
 
     def at(self, X: _Values) -> _Values:
         """Leverage (L,) of points X (L, d); infinite where it overflows."""
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            values = self._at(X)
+        values = self._at(X)
         return np.where(np.isnan(values), np.inf, values)
 
     def relative(self, X: _Values) -> _Values:
         """100 times the leverage (L,) of points X (L, d) in units of the limit, that of distances squared."""
         values, power = self.at(X), 2 if self.factor == DISTANCE_FACTOR else 1
-        with np.errstate(over="ignore"):
-            share = np.divide(values, self.limit, out=np.where(values > 0, np.inf, 0.0), where=self.limit > 0)
-            return FACTOR * share**power
+        share = np.divide(values, self.limit, out=np.where(values > 0, np.inf, 0.0), where=self.limit > 0)
+        return FACTOR * share**power

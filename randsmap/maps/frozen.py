@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array
+from randsmap._interface.callers import compiled
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows
 from randsmap._interface.texts import shared_texts
 from randsmap._io.files import expanded, write_atomically
@@ -179,6 +180,7 @@ class FrozenDecoder(FieldOutputMixin):
             raise ValueError(f"{path} is not the image of a frozen decoder: {error}") from None
 
     # -- Fields ------------------------------------------------------------------------------------
+    @compiled
     def predict(
         self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:
@@ -303,6 +305,7 @@ class FrozenModel(FrozenDecoder):
         """
         return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
 
+    @compiled
     def inverse_transform(
         self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
     ) -> NDArray[np.float64]:

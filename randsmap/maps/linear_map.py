@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, check_cells, check_out, check_samples
+from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import blocks_to_fill
@@ -194,6 +195,7 @@ class LinearMap:
                 with tile_threads(b - a):
                     parallel_for(task, tiles(b - a))
 
+    @quiet
     def _given(self, X):
         """The values of functions that C does not know."""
         Z = np.ascontiguousarray(self._values(X))

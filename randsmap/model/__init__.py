@@ -1,5 +1,6 @@
 """Models of a solution manifold: an encoder and a decoder together, and what is built upon them."""
 
+from randsmap._interface.callers import public
 from randsmap.model._errors import reconstruction_errors
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
@@ -15,3 +16,4 @@ __all__ = [
     "reconstruction_errors",
     "sample_cells",
 ]
+public(globals())

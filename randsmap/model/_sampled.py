@@ -89,8 +89,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     Y = as_array(Y, "Y", (None, d))
     n_cells = check_count(n_cells, "n_cells", low=d, high=M, high_name="the number of cells")
     most = 128  # cells of one factorisation, whose time grows with the square of its rows
-    with np.errstate(over="ignore", invalid="ignore"):
-        rows = _sketch(decode, jacobian, Y, M, min(n_cells, most))
+    rows = _sketch(decode, jacobian, Y, M, min(n_cells, most))
     if not np.isfinite(rows).all():
         raise ValueError("fields or their derivatives at the points Y overflow: cells cannot be told apart")
     varying = np.flatnonzero(rows.any(axis=0))

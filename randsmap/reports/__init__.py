@@ -5,6 +5,8 @@ what was tuned. The studies' reports (`randsmap.studies`) share its templates, s
 ``studies`` (jinja2, matplotlib).
 """
 
+from randsmap._interface.callers import public
 from randsmap.reports._model_report import write_model_report
 
 __all__ = ["write_model_report"]
+public(globals())

@@ -123,9 +123,8 @@ def _examined(errors):
 
 def _invariant_errors(F, F_hat, C):
     # of fields near the largest numbers a sum may overflow: that is an infinite error
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        scale = abs(F) @ abs(C)
-        errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
+    scale = abs(F) @ abs(C)
+    errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
     return np.nan_to_num(errors, nan=np.inf).max(axis=1)
 
 

@@ -226,8 +226,7 @@ def _summary(found: Evaluation) -> _Table:
         quantities["leverage"] = found.leverage
     rows: _Table = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
     for name, values in quantities.items():
-        with np.errstate(invalid="ignore"):  # leverages that overflow
-            figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
+        figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         row = int(np.argmax(values))
         row = found.examined[row] if name == "leverage" else row
         rows.append((name, *(f"{figure:.3g}" for figure in figures), str(row)))

@@ -6,6 +6,7 @@ and `_result` keeps both. `_pictures` draws the figures, `_claims` judges the pa
 `_report` writes the page.
 """
 
+from randsmap._interface.callers import public
 from randsmap.studies._claims import claims_markdown
 from randsmap.studies._definitions import hughes_study, lwr_study, mri_study, s_curve_study, swiss_roll_study
 from randsmap.studies._report import write_index, write_report
@@ -35,3 +36,4 @@ __all__ = [
     "write_markdown",
     "write_report",
 ]
+public(globals())

@@ -1,5 +1,6 @@
 """Choice of hyperparameters: on a validation set, or by leave-one-out errors in closed form."""
 
+from randsmap._interface.callers import public
 from randsmap.decoders import FAMILIES, AutoDecoder
 from randsmap.tuning._autotune import autotune
 from randsmap.tuning._leave_one_out import leave_one_out
@@ -18,3 +19,4 @@ __all__ = [
     "search_summary",
     "tune",
 ]
+public(globals())
