@@ -9,11 +9,32 @@ fields = model.inverse_transform(model.transform(new_snapshots))     # mass kept
 from importlib import import_module as _import_module
 from importlib.util import find_spec as _find_spec
 
-if _find_spec("randsmap._kernels") is None:
+__version__ = "0.1.0"
+
+if _find_spec("randsmap._kernels") is None or _find_spec("randsmap._kernels.linear_map") is None:
     raise ImportError(
-        "randsmap is imported from a source tree without its compiled kernels. Install it "
-        "(pip install .) and start Python from another folder."
+        f"randsmap is imported from {__file__} without its compiled kernels. In a source tree: install it "
+        "(pip install .) and start Python from another folder. In a zip archive, from which Python loads no compiled "
+        "module: unpack it into a folder first, or leave randsmap out of it (pip install --target FOLDER randsmap). In "
+        "a folder for another Python: install it for this one."
     )
+
+
+def _modules():
+    """Never called: what is imported by name or by compiled modules, as statements, which PyInstaller follows."""
+    # isort: off
+    from scipy.linalg import cython_blas, cython_lapack  # noqa: F401
+    from randsmap import datasets, decoders, distributed, encoders, features, invariants, metrics, model  # noqa: F401
+    from randsmap import c_api, persistence, plotting, reports, snapshots, studies, tuning  # noqa: F401
+    from randsmap._io import progress  # noqa: F401
+    from randsmap._kernels import _cyutility, blas, vecmath  # noqa: F401
+    from randsmap.cli import _commands  # noqa: F401
+
+
+def _pyinstaller_hooks():
+    """The folders of hooks for PyInstaller, which asks the entry point "pyinstaller40" for them."""
+    return [f"{path}/_pyinstaller" for path in __path__]
+
 
 # module -> its names that are public here too, loaded on first use, so that `import randsmap` costs nothing
 _NAMES = {
@@ -64,10 +85,6 @@ def __getattr__(name):
         value = getattr(_import_module(f"randsmap.{_LAZY[name]}"), name)
     elif name in _SUBMODULES:
         value = _import_module(f"randsmap.{name}")
-    elif name == "__version__":
-        from importlib.metadata import version
-
-        value = version("randsmap")
     else:
         raise AttributeError(f"module 'randsmap' has no attribute {name!r}")
     globals()[name] = value

@@ -477,11 +477,12 @@ def test_what_cannot_be_frozen_says_why():
         KNNDecoder().fit(Y, F).freeze()
     with pytest.raises(TypeError, match="ConservativeRegressor cannot be frozen"):
         ConservativeRegressor(Ridge()).fit(Y, F).freeze()
-    for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
-        with pytest.raises(TypeError, match="cannot be frozen: C knows the package's random features"):
+    for features in (PolynomialFeatures(2, include_bias=False), PCA(1), randsmap.MonomialFeatures()):
+        reason = f"RFNNDecoder cannot be frozen: .* the features of {type(features).__name__}. Fit one with random"
+        with pytest.raises(TypeError, match=reason):
             RFNNDecoder(features).fit(Y, F).freeze()
     blend = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0)]).fit(Y, F)
-    with pytest.raises(TypeError, match="a blend of decoders cannot be frozen"):
+    with pytest.raises(TypeError, match="BlendedDecoder cannot be frozen: .* Fit a clone of one"):
         blend.freeze()
     aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
     for other in (ShiftRegistration(aligned), ParametricModel(aligned)):
@@ -608,6 +609,124 @@ def test_forged_counts_are_refused():
             FrozenDecoder(assembled({**good, name: good[name].reshape(-1)[:0]}))
 
 
+# -- Fields that overflow --------------------------------------------------------------------------
+KERNELS_FAR = [KernelDecoder("thin-plate", degree=1, invariants=None), KernelDecoder(degree=1, invariants=None)]
+FAR = {
+    "thin-plate": KERNELS_FAR[0],
+    "conserved": KernelDecoder("thin-plate", degree=1, **MASS),
+    "bounds": KernelDecoder("thin-plate", degree=1, bounds=(0.0, None)),
+    "monomials": RFNNDecoder(randsmap.MonomialFeatures(3)),
+    "monomials-conserved": RANDSMAPDecoder(randsmap.MonomialFeatures(2)),
+    "blend": BlendedDecoder(KERNELS_FAR, invariants=None),
+    "limited": BlendedDecoder([*KERNELS_FAR, KNNDecoder(3)], limit=1e119),
+    "neighbours": KNNDecoder(3),
+    "any": ConservativeRegressor(Ridge(), invariants=None),
+    "harmonics": DoubleDiffusionMapsDecoder(),
+    "sigmoid": RFNNDecoder(random_state=0),
+}
+
+
+def finite_or_named(call):
+    """Whether a call was refused by a message that names row 1; all that it returns is finite otherwise."""
+    try:
+        result = call()
+    except ValueError as error:
+        assert "row 1 of X" in str(error) or "(1, " in str(error), error
+        return True
+    assert np.isfinite(np.asarray(result)).all()
+    return False
+
+
+def far_doors(decoder, X):
+    """All that is computed at latents X, along very long directions too."""
+    large = 1e139
+    yield lambda: decoder.predict(X)
+    yield lambda: decoder.predict(np.vstack([X, np.tile(X[0], (20, 1))]))
+    if not isinstance(decoder, FrozenDecoder):
+        yield lambda: decoder.predict(X, cells=[3, 1])
+    if hasattr(decoder, "vjp"):
+        yield lambda: decoder.jacobian(X)
+        yield lambda: decoder.jvp(X, np.stack([np.ones(2), np.full(2, large)]))
+        yield lambda: decoder.vjp(X, np.stack([np.zeros(M), np.full(M, large)]))
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", FAR)
+def test_what_is_decoded_is_finite_or_names_its_row(name):
+    Y, F = random_problem(30, M, 2, seed=3)
+    decoder = sklearn.base.clone(FAR[name]).fit(Y, 1e120 * F)
+    X = np.vstack([Y[:1], [[-1e139, 1e139]]])
+    forms = [decoder]
+    if name in ("thin-plate", "conserved", "bounds", "harmonics", "sigmoid"):
+        forms += [decoder.freeze(), decoder.freeze(kind="table", tol=1e-2)]
+    refused = [finite_or_named(door) for form in forms for door in far_doors(form, X)]
+    assert any(refused) or name in ("neighbours", "harmonics", "sigmoid", "limited")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_models_give_finite_fields_and_latents_or_name_the_row():
+    class Steep(Ridge):
+        def predict(self, X):
+            with np.errstate(all="ignore"):
+                return np.exp(np.minimum(X[:, :1], 1e3)) * np.ones(M)
+
+    Y, F = random_problem(40, M, 2, seed=3)
+    far = np.vstack([Y[:1], np.full((1, 2), 1e139)])
+    assert finite_or_named(lambda: ManifoldModel(PCA(2), Steep()).fit(F).inverse_transform(far))
+    fields = np.vstack([F[:1], np.full((1, M), 1e139)])
+    for encoder in (POD(2), DiffusionMaps(2), PCA(2)):
+        finite_or_named(lambda encoder=encoder: encoder.fit(F).transform(fields))
+    shifted = ShiftRegistration(ManifoldModel(POD(2, invariants=None), KERNELS_FAR[0])).fit(1e120 * F)
+    theta = np.column_stack([[0.0, 1e139], far])
+    finite_or_named(lambda: shifted.inverse_transform(theta))
+    finite_or_named(lambda: shifted.jvp(theta, np.full(theta.shape, 1e139)))
+    theta[:, 1:] = theta[0, 1:]  # so many turns are some shift
+    assert np.isfinite(shifted.inverse_transform(theta)).all()
+    parametric = ParametricModel(ManifoldModel(POD(2), KERNELS_FAR[0]), KERNELS_FAR[0]).fit(Y, F)
+    finite_or_named(lambda: parametric.predict(far))
+
+
+def sections(frozen):
+    """The arrays of an image by their names."""
+    memory = np.frombuffer(frozen.linear_map.kernel.source, np.uint8)
+    names, types = ({number: name for name, number in d.items()} for d in (kernel.SECTIONS, kernel.TYPES))
+    entry = [("id", "u4"), ("type", "u4"), ("offset", "u8"), ("rows", "u8"), ("columns", "u8")]
+    table = memory[64 : 64 + 32 * int(memory[32:36].view(np.uint32)[0])].view(entry)
+    return {
+        names[t["id"]]: np.frombuffer(memory, types[t["type"]], t["rows"] * t["columns"], t["offset"]).reshape(
+            t["rows"], t["columns"]
+        )
+        for t in (dict(zip(table.dtype.names, row)) for row in table.tolist())
+    }
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "table"}, {"precision": "float32"}])
+def test_numbers_of_a_forged_image_that_are_not_finite_are_told(options):
+    decoder, Y = fitted("gaussian")
+    good = sections(decoder.freeze(**options))
+    section = "table_values" if options.get("kind") == "table" else "coefficients"
+    for name in (section, "bias", "constant_values"):
+        for value in (np.nan, np.inf):
+            forged = FrozenDecoder(assembled({**good, name: np.full_like(good[name], value)}))
+            inside = name == "bias" and section == "table_values"  # the table has it
+            X = Y[:2] + (100.0 if inside else 0.0)
+            for call in (forged.predict, forged.jacobian if name == section else forged.predict):
+                with pytest.raises(ValueError, match="row 0 of X: .* too large"):
+                    call(X)
+
+
+def test_rows_that_fail_are_nan_and_others_are_fields():
+    decoder, Y = fitted("gaussian")
+    frozen = decoder.freeze()
+    X = np.ascontiguousarray(Y[:20])
+    expected, out = frozen.predict(X), np.zeros((20, M))
+    X[[3, 17]] = np.nan
+    assert frozen.linear_map.kernel.decode(X, None, out) == 7
+    assert np.isnan(out[[3, 17]]).all()
+    kept = np.setdiff1d(np.arange(20), [3, 17])
+    assert (out[kept] == expected[kept]).all()
+
+
 ROOT = Path(__file__).resolve().parent.parent
 CLANG = next((c for c in ("clang", "clang-14") if shutil.which(c)), "clang")
 COMPILERS = [c for c in ("cc", CLANG, "tcc") if shutil.which(c)]
@@ -655,6 +774,55 @@ def test_one_file_builds_alone(compiler, flags, tmp_path):
         check=True,
     )
     check_host(tmp_path / "host", tmp_path, 1e-9)
+
+
+FAST_MATH = ["-ffinite-math-only -fno-math-errno", "-funsafe-math-optimizations -freciprocal-math -fno-signed-zeros"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")
+@pytest.mark.parametrize("compiler", [c for c in COMPILERS if c != "tcc"])
+@pytest.mark.parametrize("flags", [*FAST_MATH, " ".join(FAST_MATH), "-ffast-math", "-Ofast"])
+def test_one_file_refuses_fast_math_and_keeps_its_word_under_parts_of_it(compiler, flags, tmp_path):
+    subprocess.run([sys.executable, ROOT / "tools" / "amalgamate.py", tmp_path / "randsmap.c"], check=True)
+    shutil.copy(Path(randsmap.get_include()) / "randsmap.h", tmp_path)
+    command = [compiler, "-std=c99", "-O2", *flags.split(), "-shared", "-fPIC", "randsmap.c", "-o", "library.so", "-lm"]
+    built = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    if "fast" in flags or built.returncode:  # all the parts are -ffast-math to Clang
+        assert built.returncode and "#error" in built.stderr and flags not in FAST_MATH, built.stderr
+        return
+    for name in ("sigmoid", "nonnegative", "thin-plate"):
+        decoder, Y = fitted(name)
+        decoder.freeze().save(tmp_path / "decoder.rsm")
+        X = np.vstack([points(Y)[:3], np.full((1, Y.shape[1]), 0.5)])
+        X = np.vstack([X, [np.full(Y.shape[1], odd) for odd in (np.nan, np.inf, -np.inf)]])
+        expected = decoder.predict(X[:4])
+        path = str(tmp_path / "decoder.rsm")
+        code = HOST.format(library=str(tmp_path / "library.so"), path=path, X=X.tolist())
+        lines = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+        assert list(map(int, lines[: len(X)])) == [0] * 4 + [7] * 3
+        fields = np.array(list(map(float.fromhex, lines[len(X) :]))).reshape(len(X), -1)
+        np.testing.assert_allclose(fields[:4], expected, rtol=0, atol=1e-9 * largest(expected))
+        totals = np.abs(fields[:4].sum(1) - expected.sum(1)) if name != "thin-plate" else 0
+        assert np.max(totals) <= 8 * np.finfo(float).eps * np.abs(fields[:4]).sum(1).max()
+        assert np.isnan(fields[4:]).all()
+
+
+# a process of its own: a library that is linked with -funsafe-math-optimizations flushes denormals of the whole process
+HOST = """
+import ctypes
+from math import nan, inf
+library = ctypes.CDLL({library!r})
+library.randsmap_work.restype = ctypes.c_ssize_t
+decoder, X, statuses, fields = ctypes.c_void_p(), {X}, [], []
+assert library.randsmap_open({path!r}.encode(), ctypes.byref(decoder)) == 0
+work = (ctypes.c_double * library.randsmap_work(decoder, ctypes.c_ssize_t(1)))()
+for x in X:
+    y, field = (ctypes.c_double * len(x))(*x), (ctypes.c_double * M)()
+    statuses.append(library.randsmap_decode(decoder, y, ctypes.c_ssize_t(1), field, work))
+    fields += field
+print(*statuses, *map(float.hex, fields))
+""".replace("* M)", f"* {M})")
 
 
 @pytest.mark.skipif(not COMPILERS, reason="needs a C compiler")

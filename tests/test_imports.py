@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import randsmap
 
 LAYERS = [
+    {"_pyinstaller"},
     {"_kernels"},
     {"_parallel"},
     {"_io"},
@@ -145,15 +147,66 @@ def test_stub_names_the_same_public_names():
     assert names | {"__version__"} == set(randsmap.__all__)
 
 
-def test_source_tree_without_kernels_says_so(tmp_path):
-    (tmp_path / "randsmap").mkdir()
-    (tmp_path / "randsmap" / "__init__.py").write_text((PACKAGE / "__init__.py").read_text())
+def test_version_is_that_of_the_build():
+    build = Path(__file__).resolve().parent.parent / "meson.build"
+    assert f"version: '{randsmap.__version__}'" in build.read_text()
+
+
+def test_statements_lead_to_every_module():
+    """Programs that freeze others follow statements from `import randsmap`; compiled modules import what C wants."""
+    folders = [Path(folder) for folder in importlib.import_module("randsmap._kernels").__path__]
+    compiled = {f"randsmap._kernels.{path.name.split('.')[0]}" for folder in folders for path in folder.glob("*.so")}
+    sources = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
+    sources = {name.removesuffix(".__init__"): path for name, path in sources.items()}
+    found, left = set(), ["randsmap"]
+    while left:
+        name = left.pop()
+        if name not in found and name in {*sources, *compiled}:
+            found.add(name)
+            named = imports(sources[name]) if name in sources else []
+            left += [name.rpartition(".")[0], *(module for module, _ in named), *(f"{m}.{n}" for m, n in named)]
+    apart = {"randsmap.__main__", "randsmap._pyinstaller.hook-randsmap"}
+    assert {*sources, *compiled} - found == apart
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_source_tree_and_archive_without_kernels_say_so(archive, tmp_path):
+    place = tmp_path / "randsmap" / "__init__.py"
+    place.parent.mkdir()
+    place.write_text((PACKAGE / "__init__.py").read_text())
+    if archive:
+        place = shutil.make_archive(tmp_path / "archive", "zip", tmp_path, "randsmap")
+        shutil.rmtree(tmp_path / "randsmap")
     # -S keeps an editable install's import hook out
+    code = f"import sys; sys.path.insert(0, {str(place if archive else tmp_path)!r}); import randsmap"
     result = subprocess.run(
-        [sys.executable, "-S", "-c", "import randsmap"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-P", "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert result.returncode != 0
-    assert "without its compiled kernels" in result.stderr
+    assert f"imported from {place}" in result.stderr and "In a zip archive" in result.stderr
+
+
+WITHOUT_DOCSTRINGS = """
+import sys, warnings
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from entry_points import ENTRY_POINTS
+warnings.simplefilter("ignore")
+for call in ENTRY_POINTS.values():
+    for _ in call(np.random.default_rng(0), lambda array: array):
+        pass
+"""
+
+
+def test_everything_works_without_docstrings_and_assertions():
+    """python -OO: each public callable that takes arrays, as tests/entry_points.py calls it."""
+    result = subprocess.run(
+        [sys.executable, "-P", "-OO", "-c", WITHOUT_DOCSTRINGS, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert result.returncode == 0, result.stderr
 
 
 def test_floating_point_environment_is_untouched():

@@ -19,9 +19,10 @@ START = """\
  *
  *     cc -std=c99 -O3 -march=native -fopenmp-simd -fno-math-errno -fno-trapping-math -c randsmap.c
  *
- * All flags but the first may be left out: they are for speed. *
- * Sums are compensated: not with -ffast-math, and with GCC in its own dialect (-std=gnu11) and FMA only with
- * -ffp-contract=off, which -std=c99 implies.
+ * All flags but the first may be left out: they are for speed.
+ *
+ * Sums are compensated: not with -ffast-math, whose parts do nothing here. With GCC in its own dialect (-std=gnu11) and
+ * FMA only with -ffp-contract=off, which -std=c99 implies.
  *
 @LICENSE@
  */
@@ -30,6 +31,12 @@ START = """\
 #endif
 #ifdef __FAST_MATH__
 #error "randsmap.c cannot be compiled with -ffast-math"
+#endif
+#if defined(__clang__) /* what parts of -ffast-math allow, no macro tells of: it is taken back here */
+#pragma float_control(precise, on)
+#elif defined(__GNUC__)
+#pragma GCC optimize("no-unsafe-math-optimizations", "no-finite-math-only", "signed-zeros", "no-associative-math", \
+                     "no-reciprocal-math")
 #endif
 #if defined(__clang__) || !defined(__GNUC__)
 #pragma STDC FP_CONTRACT OFF

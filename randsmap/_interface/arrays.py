@@ -231,7 +231,17 @@ def check_finite(X: NDArray[np.float64], name: str) -> None:
         where = tuple(int(i) for i in bad[0])
         value = "NaN" if np.isnan(X[where]) else X[where]
         raise ValueError(f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))")
-    _refuse_beyond(max(X.max(), -X.min()), name)
+    _refuse_beyond(max(X.max(), -X.min()), name, X)
+
+
+def finite_results(results: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What was computed of the rows of X, a row each; ValueError names the first row whose result is not finite."""
+    if not np.isfinite(results).all():
+        row = np.flatnonzero(~np.isfinite(results.reshape(len(results), -1)).all(axis=1))[0]
+        raise ValueError(
+            f"row {row} of X: the result is too large for floating-point numbers, its point is too far away"
+        )
+    return results
 
 
 def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> None:
@@ -245,15 +255,16 @@ def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> No
     largest = smallest = max(float(X.max()), -float(X.min()))
     if each and largest:
         smallest = float(np.abs(X[X != 0]).min())
-    _refuse_beyond(largest, name)
-    _refuse_beyond(smallest, name)
+    _refuse_beyond(largest, name, X)
+    _refuse_beyond(smallest, name, X)
 
 
-def _refuse_beyond(value: float, name: str) -> None:
+def _refuse_beyond(value: float, name: str, X: NDArray[np.float64]) -> None:
     if value and not SMALLEST <= value <= LARGEST:
+        where = tuple(np.argwhere(np.abs(X) == value)[0].tolist())
         raise ValueError(
             f"{name} must be 0 or of magnitude {SMALLEST:g} to {LARGEST:g}, got {value:.3g}: use a unit in which the "
-            "numbers are nearer to 1"
+            f"numbers are nearer to 1 (at {where})"
         )
 
 

@@ -161,9 +161,9 @@ class BlendFit(Fit):
 
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
     not_frozen = (
-        "a blend of decoders cannot be frozen: C knows feature maps and kernels, not the median of fields. "
-        "Fit a clone of one of its `decoders`, with the invariants, bounds and weights that it shall keep, "
-        "and freeze that"
+        "C knows feature maps and kernels, not the median of several decoders' fields. Fit a clone of one of its "
+        "`decoders` (of an AutoDecoder best_decoder_.decoders), with the invariants, bounds and weights that it shall "
+        "keep, and freeze that"
     )
 
     @property

@@ -195,8 +195,8 @@ class TransformerBasis:
     @property
     def not_frozen(self) -> str:
         return (
-            f"a decoder with features of {type(self.transformer).__name__} cannot be frozen: C knows the package's "
-            "random features and kernels alone"
+            f"C does not know the features of {type(self.transformer).__name__}. Fit one with random features, such as "
+            "features=FourierFeatures(), or a KernelDecoder, and freeze that"
         )
 
 

@@ -20,13 +20,8 @@ from randsmap.maps.linear_map import LinearMap
 
 
 def library_path() -> str:
-    """The shared library ``librandsmap``, or on Windows what a linker takes in its place.
-
-    Raises
-    ------
-    FileNotFoundError
-        In a source tree, which has none: it is built when the package is installed.
-    """
+    """The shared library ``librandsmap``, or on Windows what a linker takes in its place; FileNotFoundError in a
+    source tree, which has none."""
     folder = Path(__file__).resolve().parent.parent / "lib"
     for pattern in ("librandsmap*.so*", "librandsmap*.dylib", "*randsmap*.lib", "*randsmap*.dll.a"):
         for path in sorted(folder.glob(pattern)):
@@ -140,8 +135,7 @@ class FrozenDecoder(FieldOutputMixin):
         Parameters
         ----------
         path : path
-            The file is there whole or, if writing fails, as it was before. A file that is mapped is replaced, not
-            overwritten: who has it open goes on with what was there.
+            The file is written whole or not at all. One that is mapped is replaced: who has it open goes on with it.
 
         Raises
         ------
@@ -166,10 +160,8 @@ class FrozenDecoder(FieldOutputMixin):
 
         Raises
         ------
-        ValueError
-            If it is no image, damaged, cut off or forged, of a later version or of the other byte order.
-        OSError
-            If it cannot be read.
+        ValueError, OSError
+            As the class, and if the file cannot be read.
         """
         path = expanded(path)
         if not path.stat().st_size:
@@ -264,7 +256,7 @@ class FrozenModel(FrozenDecoder):
     Parameters
     ----------
     image : bytes-like
-        The image, as a file holds it; it is not copied. ``model.freeze()`` and `load` are the usual ways to one.
+        As of a `FrozenDecoder`.
 
     Raises
     ------
@@ -403,5 +395,6 @@ class LinearMapHolder(FieldOutputMixin):
             max_bytes=max_bytes,
             field_shape=self.field_shape_,
             encoder=encoder,
+            owner=type(self).__name__,
         )
         return FrozenDecoder(image) if encoder is None else FrozenModel(image)

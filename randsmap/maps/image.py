@@ -58,8 +58,9 @@ def image_of(
     max_bytes: int = MAX_BYTES,
     field_shape: tuple[int, ...] = (0,),
     encoder: FrozenEncoder | None = None,
+    owner: str = "a map",
 ) -> NDArray[np.uint8]:
-    """The image of a `LinearMap`: `LinearMapHolder.freeze`, which describes the arguments.
+    """The image of a `LinearMap`, of an `owner`: `LinearMapHolder.freeze`, which describes the arguments.
 
     `box` (2, d) bounds the training points, for where no `latents` are given; `field_shape` is () of one-dimensional
     fields.
@@ -71,7 +72,7 @@ def image_of(
     check_count(max_bytes, "max_bytes")
     basis, dtype, is_table = linear.basis, np.dtype(precision), kind == "table"
     if not isinstance(basis, Basis):
-        raise TypeError(basis.not_frozen)
+        raise TypeError(f"{owner} cannot be frozen: {basis.not_frozen}")
     points = None
     if latents is not None:
         points = as_array(latents, "latents", (None, basis.n_components))
@@ -186,10 +187,8 @@ def _roundings(coefficients, dtype):
 
 
 def _modes(G, sizes, tol):
-    """Number and modes (r, M) of the fewest principal components that leave at most `tol` of the size of each row of G.
-
-    A few more are kept, to a multiple of eight, which costs nothing.
-    """
+    """Number and modes (r, M) of the fewest principal components that leave at most `tol` of the size of each row of G,
+    and of a few more: a multiple of eight."""
     U, sigma, Vt = scipy.linalg.svd(G, full_matrices=False, check_finite=False)
     left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / error_scales(sizes)[:, None]
     enough = np.flatnonzero(left.max(axis=0) <= tol / 2)
@@ -200,11 +199,8 @@ def _modes(G, sizes, tol):
 
 # -- Tables ----------------------------------------------------------------------------------------
 def _table(unprojected, box, tol, max_bytes, dtype):
-    """Tensor B-splines of degree 7 on a uniform grid over the box, by collocation at points within it.
-
-    The width of the cells is halved until the fields at their centres are those of the decoder, before bounds and
-    projection, to `tol`.
-    """
+    """Tensor B-splines of degree 7 on a uniform grid over the box, by collocation, whose cells are halved until the
+    fields at their centres are those of the decoder, before bounds and projection, to `tol`."""
     d = unprojected.basis.n_components
     if d > 2:
         raise ValueError(f"kind='table' needs at most 2 latent coordinates, got {d}: a table would be too large")

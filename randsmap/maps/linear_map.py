@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_cells, check_out, check_samples
+from randsmap._interface.arrays import as_array, check_cells, check_out, check_samples, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
 from randsmap._kernels import linear_map as _kernel
@@ -69,17 +69,37 @@ def _map_of_cells(basis, A, invariants, cells):
     return LinearMap(basis, invariants.gather_coefficients(A, cells))  # the projection is a correction of A
 
 
+def _by_rows(call, first, *arrays):
+    """``call(*arrays)``; its ValueError names the first row that fails alone, of numbers from `first` on, unless all
+    fail in other words: then it is of the shape, say."""
+
+    def text(rows):
+        try:
+            call(*(None if array is None else array[rows] for array in arrays))
+        except ValueError as error:
+            return str(error).removeprefix("row 0 of X: ")
+
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told by an error
+        try:
+            return call(*arrays)
+        except ValueError:
+            whole, texts = text(slice(None)), [text(slice(i, i + 1)) for i in range(len(arrays[0]))]
+            failed = [i for i, said in enumerate(texts) if said is not None]
+            if not failed or (len(failed) == len(texts) and texts[0] != whole):
+                raise
+            raise ValueError(f"row {first + failed[0]} of X: {texts[failed[0]]}") from None
+
+
 def _checked(method, arrays, first=0):
     """task(start, stop): a method of the kernel with these rows of the arrays; ValueError names a row that fails."""
 
-    def rows(start, stop):
-        return [None if array is None else array[start:stop] for array in arrays]
+    def call(*rows):
+        failed = method(*rows)
+        if failed:
+            raise ValueError(_kernel.message(failed))
 
     def task(start, stop):
-        failed = method(*rows(start, stop))
-        if failed:
-            row = next((i for i in range(start, stop) if method(*rows(i, i + 1))), start)
-            raise ValueError(f"row {first + row} of X: {_kernel.message(failed)}")
+        _by_rows(call, first + start, *(None if array is None else array[start:stop] for array in arrays))
 
     return task
 
@@ -177,11 +197,8 @@ class LinearMap:
         values: NDArray[np.float64] | None = None,
         first: int = 0,
     ) -> None:
-        """Whole fields into out (n, M), each projected; values (n, rank): of the independent invariants.
-
-        ValueError if a row is so far away that it overflows: it cannot satisfy its invariants. It is
-        named as number `first` and following.
-        """
+        """Whole fields into out (n, M), each projected; values (n, rank): of the independent invariants. ValueError
+        names a row that overflows, of numbers from `first` on."""
         if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
             return  # one row must cost microseconds
         selected = values is None or self.invariants is not None
@@ -190,15 +207,15 @@ class LinearMap:
             step = stop - start if self._values is None else self.basis.rows
             for a in range(start, stop, step):
                 b = min(a + step, stop)
-                Z = X[a:b] if self._values is None else self._given(X[a:b])
+                Z = X[a:b] if self._values is None else self._given(X[a:b], first + a)
                 task = _checked(method, (Z, None if values is None else values[a:b], out[a:b]), first + a)
                 with tile_threads(b - a):
                     parallel_for(task, tiles(b - a))
 
     @quiet
-    def _given(self, X):
-        """The values of functions that C does not know."""
-        Z = np.ascontiguousarray(self._values(X))
+    def _given(self, X, first):
+        """The values of functions that C does not know, at rows from number `first` on."""
+        Z = np.ascontiguousarray(_by_rows(self._values, first, X))
         if Z.shape[1] != self.kernel.n_components:
             raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
         return Z
@@ -225,12 +242,13 @@ class LinearMap:
         n, p = len(X), X.shape[1] if V is None else V.shape[1]
         T = np.empty((n, p, self.n_cells))
         if self._values is not None:
-            G = self.basis.gradients(X) if V is None else self.basis.directional(X, V[:, 0])
+            basis = self.basis
+            G = _by_rows(basis.gradients, first, X) if V is None else _by_rows(basis.directional, first, X, V[:, 0])
             P = self.kernel.n_components
             if G.shape[1] != P:
                 raise ValueError(f"the derivatives of {P} functions are wanted, got those of {G.shape[1]}")
             V = np.ascontiguousarray(G).reshape(n, p, P)
-            X = self._given(X) if self._bounded else np.zeros((n, P))
+            X = self._given(X, first) if self._bounded else np.zeros((n, P))
         with blas_threads() if T.size * self.width > _SHARED else nullcontext():
             _checked(self.kernel.tangents, (X, V, T), first)(0, n)
         return T
@@ -303,9 +321,11 @@ class LinearMap:
     def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
         Z = X
         if self._values is not None:
-            Z = self._given(X) if self._bounded else np.zeros((len(X), self.kernel.n_components))
+            Z = self._given(X, first) if self._bounded else np.zeros((len(X), self.kernel.n_components))
         H = np.empty(Z.shape)
         # a few rows are bound by the read of A, which more threads hardly speed up
         with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():
             _checked(self.kernel.cotangents, (Z, U, H), first)(0, len(X))
-        return H if self._values is None else self.basis.contract(X, H)
+        if self._values is None:
+            return H
+        return _by_rows(lambda *rows: finite_results(self.basis.contract(*rows)), first, X, H)

@@ -12,10 +12,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import TransformerMixin, clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import as_array, check_samples, refuse_dask, validate_data
+from randsmap._interface.arrays import as_array, check_samples, finite_results, refuse_dask, validate_data
 from randsmap._interface.fields import (
     FIELD_STATE,
     FieldInputMixin,
+    FieldOutputMixin,
     field_rows,
     flattened,
     output,
@@ -339,7 +340,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             if not hasattr(part, method):
                 raise TypeError(
                     f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and "
-                    "decoders that are linear in the package's random features and kernels"
+                    "decoders that are linear in the package's random features and kernels. Such a decoder is frozen "
+                    "without the model by decoder_.freeze()"
                 )
         check_choice(precision, "precision", ("float64", "float32"))
         if tol is not None:
@@ -419,7 +421,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
                 f"invariant_values given, but this {type(part).__name__} has no invariants; "
                 "RANDSMAPDecoder has, and so have others fitted with invariants="
             )
-        return function, given
+        if isinstance(part, FieldOutputMixin):
+            return function, given
+        return lambda *rows, **options: finite_results(np.asarray(function(*rows, **options))), given
 
     @_available("predict")
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -535,7 +539,11 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
     reads_by_blocks = isinstance(encoder, FieldInputMixin)  # as this package's do
-    return encoder.transform(X) if reads_by_blocks else by_blocks(encoder.transform, X)
+    if reads_by_blocks:
+        return encoder.transform(X)
+    latents = by_blocks(encoder.transform, X)
+    finite_results(np.asarray(latents))
+    return latents
 
 
 def latents_of(X: Any, encoder: Any) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 
-from randsmap._interface.arrays import as_array, check_samples, validate_data
+from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.parameters import estimator, parameter
@@ -242,7 +242,9 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         check_samples(X=X, invariant_values=invariant_values)
         theta, Y = self._theta_and_shape(X)
         aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
-        fields = self._fields(shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0])
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told by an error
+            lines = shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0]
+        fields = finite_results(self._fields(lines))
         # a shift moves values across cells, so some cells need all of them
         if cells is not None:
             fields = fields[:, self._checked_cells(cells)]
@@ -289,10 +291,10 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
-        moved = shift_lines(
-            self._lines(aligned), self._cells(theta), *self._limits(), self._lines(tangent), self._cells(V[:, 0])
-        )[1]
-        return self._in_shape(self._fields(moved))
+        lines, limits = (self._lines(aligned), self._cells(theta)), self._limits()
+        with np.errstate(over="ignore", invalid="ignore"):
+            moved = shift_lines(*lines, *limits, self._lines(tangent), self._cells(V[:, 0]))[1]
+        return self._in_shape(finite_results(self._fields(moved)))
 
     def leverage_points(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]
@@ -340,7 +342,7 @@ def shift_lines(
     # the integrals leave the limits by round-off only
     within = ((lines >= floor) & (lines <= high)).all(axis=2, keepdims=True)
     np.clip(shifted, floor, high, out=shifted, where=within)
-    index = (np.arange(lines.shape[2]) - whole[:, None].astype(np.int64)) % lines.shape[2]
+    index = np.remainder(np.arange(lines.shape[2]) - whole[:, None], lines.shape[2]).astype(np.int64)
     moved: Any = None
     if tangents is not None and speed is not None:
         d_a, d_left, d_right = slopes

@@ -26,7 +26,6 @@ import inspect
 import math
 import os
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -97,7 +96,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         check_is_fitted(model, next(iter(declared_state(type(model)))))
     if len(writer.objects) > _MAX_OBJECTS:
         raise TypeError(f"the model has {len(writer.objects)} parts, at most {_MAX_OBJECTS} fit")
-    manifest = {"format": FORMAT, "version": VERSION, "randsmap": version("randsmap"), "objects": writer.objects}
+    manifest = {"format": FORMAT, "version": VERSION, "randsmap": randsmap.__version__, "objects": writer.objects}
     write_atomically(path, lambda file: _archive.write(file, manifest, writer.arrays))
 
 

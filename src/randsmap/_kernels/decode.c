@@ -1,9 +1,12 @@
 #include "rk_decode.h"
 
+/* Columns at a time: those of eight rows of A stay in the first cache for all the points. */
+enum { COLUMNS = 256 };
+
 #define DEFINE(single, real)                                                                       \
-    /* out += z[0:8] A[0:8, :] */                                                                  \
+    /* out[:n] += z[0:8] A[0:8, :n], rows of A apart by M */                                       \
     static inline void eight_rows##single(const double *z, const real *A, ptrdiff_t M,             \
-                                          double *restrict out)                                    \
+                                          ptrdiff_t n, double *restrict out)                       \
     {                                                                                              \
         const real *restrict a0 = A, *restrict a1 = A + M, *restrict a2 = A + 2 * M,               \
                    *restrict a3 = A + 3 * M, *restrict a4 = A + 4 * M, *restrict a5 = A + 5 * M,   \
@@ -11,7 +14,7 @@
         const double z0 = z[0], z1 = z[1], z2 = z[2], z3 = z[3], z4 = z[4], z5 = z[5], z6 = z[6],  \
                      z7 = z[7];                                                                    \
         _Pragma("omp simd")                                                                        \
-        for (ptrdiff_t j = 0; j < M; j++) {                                                        \
+        for (ptrdiff_t j = 0; j < n; j++) {                                                        \
             double s = out[j] + z0 * a0[j], t = z1 * a1[j];                                        \
             s += z2 * a2[j];                                                                       \
             t += z3 * a3[j];                                                                       \
@@ -36,9 +39,12 @@
                                 const real *A, ptrdiff_t M, double *const *out)                    \
     {                                                                                              \
         ptrdiff_t k = 0;                                                                           \
+        const ptrdiff_t step = n > 1 ? COLUMNS : M;                                                \
         for (; k + 8 <= K; k += 8)                                                                 \
-            for (ptrdiff_t i = 0; i < n; i++)                                                      \
-                eight_rows##single(Z + i * ldz + k, A + k * M, M, out[i]);                         \
+            for (ptrdiff_t j = 0; j < M; j += step)                                                \
+                for (ptrdiff_t i = 0; i < n; i++)                                                  \
+                    eight_rows##single(Z + i * ldz + k, A + k * M + j, M,                          \
+                                       M - j < step ? M - j : step, out[i] + j);                   \
         for (; k < K; k++)                                                                         \
             for (ptrdiff_t i = 0; i < n; i++)                                                      \
                 one_row##single(Z[i * ldz + k], A + k * M, M, out[i]);                             \

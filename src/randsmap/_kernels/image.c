@@ -473,8 +473,7 @@ const char *randsmap_strerror(int status)
     case RANDSMAP_ERROR_BYTE_ORDER: return "an image of a machine of the other byte order";
     case RANDSMAP_ERROR_NOT_FINITE: return "a latent coordinate, vector, field or value is not finite";
     case RANDSMAP_ERROR_OVERFLOW:
-        return "a field or derivative is too large for floating-point numbers, because its point is too far away: it can "
-               "neither satisfy invariants nor be encoded";
+        return "a field, a derivative or a latent is too large for floating-point numbers, because its point is too far away";
     case RANDSMAP_ERROR_CONVERGENCE: return "no field is found that satisfies the invariants and bounds";
     case RANDSMAP_ERROR_VALUES: return "the values of invariants that depend on each other are contradictory";
     case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";

@@ -5,8 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-/* Rows that one read of the coefficients serves; of a derivative, the field and the directions. */
-enum { CHUNK = RK_DECODE_FEW };
+/* CHUNK: rows that one read of the coefficients serves; of a derivative, the field and the directions. UNCACHED: numbers
+ * that are more than a cache holds. */
+enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21 };
 
 static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
 {
@@ -18,12 +19,34 @@ static ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b)
     return a > b ? a : b;
 }
 
+/* By bits, since a compiler may be told that no number is NaN: one more in an exponent of ones carries to the sign. */
 static int all_finite(const double *x, ptrdiff_t n)
 {
-    double odd = 0;
-    for (ptrdiff_t i = 0; i < n; i++)
-        odd += x[i] - x[i]; /* NaN of what is not finite */
-    return odd == 0;
+    const uint64_t exponent = 0x7ff0000000000000u, one = 0x0010000000000000u;
+    uint64_t carried = 0, bits;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        memcpy(&bits, x + i, sizeof bits);
+        carried |= (bits & exponent) + one;
+    }
+    return !(carried >> 63);
+}
+
+/* Status of a result x (n) that was computed with this status: one that is not finite fails, and one that fails is NaN,
+ * which tells it from the other rows of a call. */
+static int finished(double *x, ptrdiff_t n, int status)
+{
+    if (!status && !all_finite(x, n))
+        status = RANDSMAP_ERROR_OVERFLOW;
+    for (ptrdiff_t i = 0; status && i < n; i++)
+        x[i] = NAN;
+    return status;
+}
+
+/* The status of a call: that of the first row that fails. */
+static void note(int *status, int of_row)
+{
+    if (!*status)
+        *status = of_row;
 }
 
 static ptrdiff_t n_coefficients(const randsmap_decoder *r)
@@ -244,17 +267,17 @@ static void table_weights(const randsmap_decoder *r, const place *at, int a, con
 
 /* -- Fields ---------------------------------------------------------------------------------------- */
 
-/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More than CHUNK rows need `gemm`, and lie one
- * after the other from out[0] on. */
+/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than `few`, at most CHUNK, are left
+ * to `gemm`, and lie one after the other from out[0] on. */
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
-                     ptrdiff_t count, double *const *out)
+                     ptrdiff_t count, ptrdiff_t few, double *const *out)
 {
     const ptrdiff_t columns = A->columns;
     if (n == 0 || columns == 0)
         return;
     if (A->narrow)
         r->decode->rows_to_single(Z, n, count, count, A->narrow + first * columns, columns, out);
-    else if (n <= CHUNK)
+    else if (n <= few)
         r->decode->rows_to(Z, n, count, count, A->wide + first * columns, columns, out);
     else
         r->gemm(0, 0, n, columns, count, 1, Z, count, A->wide + first * columns, columns, 1, out[0], columns);
@@ -271,14 +294,16 @@ static void rows_of(double *X, ptrdiff_t n, ptrdiff_t columns, double **to)
 static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, double *const *out, double *work)
 {
     double *to[CHUNK];
+    const ptrdiff_t P = n_coefficients(r);
     if (!r->factor.rows) {
-        multiply(r, Z, n, &r->coefficients, 0, n_coefficients(r), out);
+        /* coefficients that no cache holds: BLAS packs what several directions read of them, 0.5 times the time */
+        multiply(r, Z, n, &r->coefficients, 0, P, r->gemm && P * r->M > UNCACHED ? 4 : CHUNK, out);
         return;
     }
     memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
     rows_of(work, n, r->modes.rows, to);
-    multiply(r, Z, n, &r->factor, 0, n_coefficients(r), to);
-    multiply(r, work, n, &r->modes, 0, r->modes.rows, out);
+    multiply(r, Z, n, &r->factor, 0, P, CHUNK, to);
+    multiply(r, work, n, &r->modes, 0, r->modes.rows, CHUNK, out);
 }
 
 /* out[i] += the functions at row i of y (n, d) times the coefficients, some functions at a time */
@@ -292,10 +317,10 @@ static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, d
     for (ptrdiff_t first = 0; first < P; first += step) {
         const ptrdiff_t count = smaller(step, P - first);
         functions(r, y, n, first, count, Z, Z + n * count);
-        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, factored ? to : out);
+        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, CHUNK, factored ? to : out);
     }
     if (factored)
-        multiply(r, coordinates, n, &r->modes, 0, rank, out);
+        multiply(r, coordinates, n, &r->modes, 0, rank, CHUNK, out);
 }
 
 /* From the table: with `field`, the field to out[0], and the derivatives along the rows of v (n, d) to those after it. */
@@ -311,7 +336,7 @@ static void table_rows(const randsmap_decoder *r, const place *at, const double 
             table_weights(r, at, a, NULL, w);
         for (ptrdiff_t i = 0; i < n; i++)
             table_weights(r, at, a, v + i * r->d, w + (field + i) * RK_SPLINE_ORDER);
-        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, out);
+        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, CHUNK, out);
     }
 }
 
@@ -365,14 +390,12 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
 {
     const ptrdiff_t d = r->d, M = r->M, rank = r->projection.q;
     place at;
+    int status = RANDSMAP_OK;
     if (!all_finite(y, n * d)) {
         if (n == 1)
-            return RANDSMAP_ERROR_NOT_FINITE;
-        int status = RANDSMAP_OK;
-        for (ptrdiff_t i = 0; i < n; i++) { /* the others one by one */
-            const int s = decode_rows(r, y + i * d, values ? values + i * rank : NULL, 1, out + i * M, work);
-            status = status ? status : s;
-        }
+            return finished(out, M, RANDSMAP_ERROR_NOT_FINITE);
+        for (ptrdiff_t i = 0; i < n; i++) /* the others one by one */
+            note(&status, decode_rows(r, y + i * d, values ? values + i * rank : NULL, 1, out + i * M, work));
         return status;
     }
     if (!r->table.rows)
@@ -384,18 +407,21 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
         else
             decode_block(r, y + i * d, 1, to, work);
     }
-    return r->projected ? row_status(r->project->project(&r->projection, values, out, n, M, work)) : RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i++, out += M) {
+        const double *m = values ? values + i * rank : NULL;
+        note(&status, finished(out, M, r->projected ? row_status(r->project->project(&r->projection, m, out, 1, M, work))
+                                                    : RANDSMAP_OK));
+    }
+    return status;
 }
 
 int rk_decode(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out, double *work)
 {
     const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
     int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; i < n; i += step) {
-        const int s = decode_rows(r, y + i * r->d, values ? values + i * r->projection.q : NULL, smaller(step, n - i),
-                                  out + i * r->M, work);
-        status = status ? status : s;
-    }
+    for (ptrdiff_t i = 0; i < n; i += step)
+        note(&status, decode_rows(r, y + i * r->d, values ? values + i * r->projection.q : NULL, smaller(step, n - i),
+                                  out + i * r->M, work));
     return status;
 }
 
@@ -415,9 +441,9 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
         return RANDSMAP_ERROR_UNSUPPORTED;
     int status = RANDSMAP_OK;
     for (ptrdiff_t i = 0; i < n; i++) {
-        int s = independent_values(r, m + i * r->q, work);
-        s = s ? s : rk_decode(r, y + i * r->d, work, 1, out + i * r->M, work + r->q);
-        status = status ? status : s;
+        const int s = independent_values(r, m + i * r->q, work);
+        note(&status, s ? finished(out + i * r->M, r->M, s)
+                        : rk_decode(r, y + i * r->d, work, 1, out + i * r->M, work + r->q));
     }
     return status;
 }
@@ -472,7 +498,7 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
         memset(Z, 0, (size_t)(n * r->encoder_modes.columns) * sizeof *Z);
         for (ptrdiff_t i = 0; i < n; i++)
             to[i] = Z + i * r->encoder_modes.columns;
-        multiply(r, X, n, &r->encoder_modes, 0, M, to);
+        multiply(r, X, n, &r->encoder_modes, 0, M, CHUNK, to);
     } else {
         Z = X;
     }
@@ -512,26 +538,24 @@ int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, dou
     if (!r->encoder_centre)
         return RANDSMAP_ERROR_UNSUPPORTED;
     int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; i < n; i += CHUNK) {
-        const ptrdiff_t rows = smaller(CHUNK, n - i);
-        if (!all_finite(f + i * r->M, rows * r->M))
-            status = RANDSMAP_ERROR_NOT_FINITE; /* and so are the latents of these fields */
-        encode_rows(r, f + i * r->M, rows, y + i * r->d, work);
-        if (!status && !all_finite(y + i * r->d, rows * r->d))
-            status = RANDSMAP_ERROR_OVERFLOW;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (i % CHUNK == 0)
+            encode_rows(r, f + i * r->M, smaller(CHUNK, n - i), y + i * r->d, work);
+        const int s = all_finite(f + i * r->M, r->M) ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE;
+        note(&status, finished(y + i * r->d, r->d, s));
     }
     return status;
 }
 
 /* -- Derivatives ----------------------------------------------------------------------------------- */
 
-/* The projection's derivative at the field f, of n tangents T (n, M) */
-static int push(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *const *T, double *work)
+/* The projection's derivative at the field f, whose own status is given, of n tangents T (n, M) */
+static int push(const randsmap_decoder *r, const double *f, int status, ptrdiff_t n, double *const *T, double *work)
 {
-    int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; r->projected && i < n; i++) {
-        const int s = row_status(r->project->push(&r->projection, f, T[i], work));
-        status = status ? status : s;
+    const int of_field = status;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const int s = of_field || !r->projected ? of_field : row_status(r->project->push(&r->projection, f, T[i], work));
+        note(&status, finished(T[i], r->M, s));
     }
     return status;
 }
@@ -542,15 +566,17 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
     if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != r->d))
         return RANDSMAP_ERROR_ARGUMENT;
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
-    if (!all_finite(y, d) || (v && !all_finite(v, p * d)))
-        return RANDSMAP_ERROR_NOT_FINITE;
+    if (!all_finite(y, d) || (v && !all_finite(v, p * d))) {
+        finished(Jv, p * M, RANDSMAP_ERROR_NOT_FINITE);
+        return finished(f, M, RANDSMAP_ERROR_NOT_FINITE);
+    }
     double *S = work, *X = S + r->n_functions, *scratch = X + d, *Z = scratch + 2 * d;
     const double *X_at = NULL;
     place at;
     const int tabulated = in_table(r, y, &at);
     if (!tabulated && p)
         X_at = slopes(r, y, S, X);
-    int status = RANDSMAP_OK;
+    int status = RANDSMAP_OK, of_field = RANDSMAP_OK;
     for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
         const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
         double *to[CHUNK], *rest = Z + (n + first) * P;
@@ -569,10 +595,10 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
             directional(r, S, X_at, v ? v + start * d : NULL, start, n, Z + first * P, scratch);
             linear(r, Z, n + first, to, rest);
         }
-        if (first && r->projected)
-            status = row_status(r->project->project(&r->projection, NULL, f, 1, M, Z));
-        const int s = push(r, f, n, to + first, Z);
-        status = status ? status : s;
+        if (first)
+            of_field = finished(f, M, r->projected ? row_status(r->project->project(&r->projection, NULL, f, 1, M, Z))
+                                                   : RANDSMAP_OK);
+        note(&status, push(r, f, of_field, n, to + first, Z));
         start += n;
     }
     return status;
@@ -594,10 +620,9 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
     if (!r->gemm) { /* the field comes for little */
-        for (ptrdiff_t i = 0; i < n; i++) {
-            const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
-            status = status ? status : s;
-        }
+        for (ptrdiff_t i = 0; i < n; i++)
+            note(&status,
+                 randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M));
         return status;
     }
     double *S = work, *X = S + r->n_functions, *scratch = X + d, *G = scratch + 2 * d, *rest = G + n * p * P, *f = rest;
@@ -610,10 +635,9 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
     rows_of(T, n * p, M, to);
     linear(r, G, n * p, to, rest);
     status = fields_of_bounds(r, y, n, &rest);
-    for (ptrdiff_t i = 0; i < n * p; i++) {
+    for (ptrdiff_t i = 0; !status && i < n * p; i++) {
         double *t = T + i * M;
-        const int s = push(r, f + i / p * M, 1, &t, rest);
-        status = status ? status : s;
+        note(&status, push(r, f + i / p * M, RANDSMAP_OK, 1, &t, rest));
     }
     return status;
 }
@@ -675,15 +699,13 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
     place cell;
     int status = RANDSMAP_OK;
     if (r->table.rows && n > 1) { /* what is in a table has no need of the coefficients */
-        for (ptrdiff_t i = 0; i < n; i++) {
-            const int s = rk_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work);
-            status = status ? status : s;
-        }
+        for (ptrdiff_t i = 0; i < n; i++)
+            note(&status, rk_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work));
         return status;
     }
     status = fields_of_bounds(r, y, n, &rest);
     if (status)
-        return status;
+        return finished(out, n * d, status);
     if (r->projected) {
         double *g = rest, *own = g + n * M;
         memcpy(g, u, (size_t)(n * M) * sizeof *g);
@@ -693,7 +715,7 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
     }
     if (n == 1 && in_table(r, y, &cell)) {
         table_gradient(r, &cell, u, out);
-        return RANDSMAP_OK;
+        return finished(out, d, RANDSMAP_OK);
     }
     if (r->factor.rows) {
         transpose_multiply(r, &r->modes, u, n, coordinates);
@@ -701,9 +723,11 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
     } else {
         transpose_multiply(r, &r->coefficients, u, n, H);
     }
-    for (ptrdiff_t i = 0; i < n; i++)
+    for (ptrdiff_t i = 0; i < n; i++) {
         contract(r, y + i * d, H + i * P, out + i * d, slopes_at);
-    return RANDSMAP_OK;
+        note(&status, finished(out + i * d, d, RANDSMAP_OK));
+    }
+    return status;
 }
 
 int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
@@ -711,6 +735,6 @@ int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, do
     if (!r || !y || !u || !out || !work)
         return RANDSMAP_ERROR_ARGUMENT;
     if (!all_finite(y, r->d) || !all_finite(u, r->M))
-        return RANDSMAP_ERROR_NOT_FINITE;
+        return finished(out, r->d, RANDSMAP_ERROR_NOT_FINITE);
     return rk_cotangents(r, y, u, 1, out, work);
 }

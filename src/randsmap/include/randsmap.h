@@ -50,7 +50,7 @@ enum {
     RANDSMAP_ERROR_VERSION = 5,     /* an image of a later version */
     RANDSMAP_ERROR_BYTE_ORDER = 6,  /* written on a machine of the other byte order */
     RANDSMAP_ERROR_NOT_FINITE = 7,  /* a latent coordinate, vector, field or invariant's value is not finite */
-    RANDSMAP_ERROR_OVERFLOW = 8,    /* a field is too large for its invariants, or to be encoded */
+    RANDSMAP_ERROR_OVERFLOW = 8,    /* a field, derivative or latent is no finite number */
     RANDSMAP_ERROR_CONVERGENCE = 9, /* no field satisfies the invariants and bounds */
     RANDSMAP_ERROR_VALUES = 10,     /* values of dependent invariants contradict each other */
     RANDSMAP_ERROR_UNSUPPORTED = 11 /* the image holds no encoder, or no invariants whose values could be given */
@@ -87,7 +87,7 @@ RANDSMAP_API int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t 
 RANDSMAP_API ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n);
 
 /* Fields out (n, M) of latent points y (n, d). Every row is attempted; the status is that of the first row that
- * fails, and a row that fails holds no field. */
+ * fails. A row is finite or it fails, and a row that fails is NaN, in this and the functions below. */
 RANDSMAP_API int randsmap_decode(const randsmap_decoder *decoder, const double *y, ptrdiff_t n, double *out,
                                  double *work);
 /* The same with the values m (n, q) of the invariants of each row: C^T f = m. */
