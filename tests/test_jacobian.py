@@ -690,7 +690,7 @@ def test_cells_of_the_other_estimators():
         ([0, 30], ValueError, r"cells\[1\] is 30, out of range for 30 cells"),
         ([-31], ValueError, r"cells\[0\] is -31"),
         ([0.0], TypeError, "integer indices"),
-        (["a"], TypeError, "integer indices"),
+        (["a"], (TypeError, ValueError), "cells"),
         (3, ValueError, "1 dimension"),
         ([[0]], ValueError, "1 dimension"),
         (np.ones(29, bool), ValueError, "mask must have length 30, got 29"),

@@ -154,7 +154,7 @@ class ParametricModel(Model):
             self._roles = roles
             _warn_of_undetermined(X, latents)
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
-            self.held_out_ = None
+            self.held_out_: HeldOutErrors | None = None
         return self
 
     @property

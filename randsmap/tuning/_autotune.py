@@ -322,7 +322,7 @@ class _EncoderJudge:
                 alive = [trial for trial in alive if of[id(trial)] <= scores.min() + np.log(2)]
         for _ in bar:
             pass
-        if first and not done:
+        if first and not done and self._labels is not None:
             raise _too_few_outside(self._labels) from failures[0]
         if first and not alive:
             raise failures[0]

@@ -68,7 +68,7 @@ def choose_parametric(
         raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
     candidates = [ParametricModel(model) for model in models]
     weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
-    options = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
+    options: dict[str, Any] = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
     held_out = [held_out_errors(candidate, snapshots, **options) for candidate in candidates]
     errors = [each.mean for each in held_out]
     best = 0
