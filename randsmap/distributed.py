@@ -25,7 +25,7 @@ from randsmap._interface.parameters import check_count, document
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, in_one_norm
@@ -262,7 +262,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
         X, F = _latents(X, rows), F.rechunk({0: rows})
         if len(X) != len(F):
             raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
-        model.predict(X[:1].compute())  # as above
+        model.predict(X[:1].compute(), **own_values(model, F[:1].compute()))  # as above
         norms = _by_parts(_norms, model, F, X)
     distances, sizes = np.concatenate(norms, axis=1)
     return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
@@ -402,7 +402,8 @@ def _merged(one, other):
 def _norms(model, F, X):
     F = F[:, None] if F.ndim == 1 else F
     weights = norm_weights(F.shape[1:], model)
-    missed = np.asarray(model.reconstruct(F) if X is None else model.predict(X)).reshape(F.shape) - F
+    decoded = model.reconstruct(F) if X is None else model.predict(X, **own_values(model, F))
+    missed = np.asarray(decoded).reshape(F.shape) - F
     return np.array([field_norms(each, cell_weights=weights) for each in (missed, F)])
 
 

@@ -369,6 +369,24 @@ def test_evaluate_judges_the_models_own_invariants(tmp_path, snapshots, capsys):
         assert max(float(row["conservation_error"]) for row in csv.DictReader(file)) < 1e-14
 
 
+def test_fields_whose_mass_varies_are_decoded_with_the_masses_given(tmp_path, snapshots, capsys):
+    import randsmap
+
+    F = snapshots * np.linspace(1, 2, len(snapshots))[:, None]
+    decoder = randsmap.RANDSMAPDecoder(invariant_tol=1.0, random_state=0)
+    model = randsmap.ManifoldModel(randsmap.POD(3), decoder).fit(F)
+    model.save(tmp_path / "m.npz")
+    for name, array in (("F", F), ("Y", model.transform(F)), ("m", F.sum(axis=1))):
+        np.save(tmp_path / f"{name}.npy", array)
+    assert run("evaluate", tmp_path / "m.npz", tmp_path / "F.npy", "--out", tmp_path / "e.csv") == 0
+    with open(tmp_path / "e.csv", newline="") as file:
+        assert max(float(row["conservation_error"]) for row in csv.DictReader(file)) < 1e-12
+    decode = "decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "G.npy"
+    assert "must be given" in failing(decode, capsys)
+    assert run(*decode, "--invariant-values", tmp_path / "m.npy") == 0
+    np.testing.assert_allclose(np.load(tmp_path / "G.npy").sum(axis=1), F.sum(axis=1), rtol=1e-13)
+
+
 def test_fit_names_the_worst_row_of_the_whole_file(tmp_path, snapshots, capsys):
     snapshots[7] *= 0.9
     np.save(tmp_path / "F.npy", snapshots)

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
 from randsmap._kernels import decode as kernel
+from randsmap.decoders import BlendedDecoder
 from randsmap.invariants import AffineInvariants, constant_cells, invariant_values
+from randsmap.metrics import scaled_l2
+from randsmap.reports._evaluation import evaluate
 
 from helpers import fitted_invariants as fitted
 from helpers import python
@@ -495,6 +499,98 @@ def test_fields_whose_mass_varies_fit_with_tol_1_and_hold_the_masses_given(profi
     assert max(exact_miss(f, np.ones(50), m) for f, m in zip(fields, masses)) <= 1e-14
     with pytest.raises(ValueError, match=r"do not satisfy invariant 0.*invariant_tol=1\.0.*invariant_values="):
         fitted(F)
+
+
+_VARYING = {"invariants": "mass", "invariant_tol": 1.0}
+_VARYING_MODELS = {
+    "features": (randsmap.POD(4), randsmap.RANDSMAPDecoder(random_state=0, **_VARYING)),
+    "bounds": (randsmap.POD(4), randsmap.KernelDecoder(bounds="nonnegative", **_VARYING)),
+    "several": (
+        randsmap.POD(4),
+        randsmap.KernelDecoder(invariants=np.stack([np.ones(60), np.arange(60), np.ones(60)], 1), invariant_tol=1.0),
+    ),
+    "blend": (randsmap.POD(4), BlendedDecoder([randsmap.KernelDecoder()], **_VARYING)),
+    "conservative": (randsmap.POD(4), randsmap.ConservativeRegressor(KNeighborsRegressor(1), **_VARYING)),
+    "POD": (randsmap.POD(6, **_VARYING), None),
+}
+
+
+def fields_of_different_masses():
+    t = np.linspace(0, 1, 40)
+    B = np.exp(-(((np.linspace(0, 1, 60) - 0.3 - 0.4 * t[:, None]) / 0.1) ** 2))
+    return t[:, None], B * (1 + 0.8 * np.sin(9 * t))[:, None]
+
+
+@pytest.mark.parametrize("name", _VARYING_MODELS)
+def test_fields_are_decoded_with_their_own_values_and_latents_need_values(name, tmp_path):
+    Y, F = fields_of_different_masses()
+    encoder, decoder = _VARYING_MODELS[name]
+    model = randsmap.ManifoldModel(encoder, decoder).fit(F)
+    part = model.encoder_ if decoder is None else model.decoder_
+    latents, values = model.transform(F), F @ part.invariant_matrix_
+    expected = model.inverse_transform(latents, invariant_values=values)
+    assert np.allclose(expected @ part.invariant_matrix_, values, rtol=1e-12)
+    size = np.linalg.norm(F, axis=1)
+    error = np.linalg.norm(expected - F, axis=1) / size
+    assert error.max() < 0.1
+    # fields at hand
+    decoded = [model.reconstruct(F), randsmap.ManifoldModel(encoder, decoder, consistency=1).fit(F).reconstruct(F)]
+    if name != "conservative":
+        model.save(tmp_path / "model.npz")
+        decoded.append(randsmap.load(tmp_path / "model.npz").reconstruct(F))
+    for G in decoded:
+        assert np.abs(G @ part.invariant_matrix_ - values).max() <= 1e-12 * values.max()
+    assert np.allclose(decoded[0], expected, atol=1e-13)
+    assert model.score(F) == pytest.approx(-error.mean())
+    assert np.allclose(randsmap.model.reconstruction_errors(model, F)["relative_l2"], error)
+    assert np.allclose(evaluate(model, F).l2, error)
+    # latents alone
+    calls = [model.inverse_transform, lambda X: model.inverse_transform(X, cells=[1, 2])]
+    if decoder is not None:
+        assert part.score(latents, F) == pytest.approx(-error.mean())
+        calls.append(part.predict)
+    if hasattr(part, "freeze") and name not in ("blend", "conservative"):
+        frozen = [part.freeze(precision=precision) for precision in ("float64", "float32")]
+        calls += [each.predict for each in frozen]
+        for each in frozen:
+            assert np.abs(each.predict(latents, invariant_values=values) - expected).max() < 1e-5
+            if name != "bounds":  # without bounds derivatives do not depend on the values
+                directions = np.ones_like(latents)
+                jvp = part.inverse_jvp if decoder is None else part.jvp
+                assert np.abs(each.jvp(latents, directions) - jvp(latents, directions)).max() < 1e-4
+    for call in calls:
+        for rows in (latents, latents[:1]):
+            with pytest.raises(ValueError, match="must be given.*invariant_values"):
+                call(rows)
+    if name == "bounds":
+        with pytest.raises(ValueError, match="must be given"):
+            part.jacobian(latents)
+
+
+def test_searches_compare_fields_of_their_own_values():
+    Y, F = fields_of_different_masses()
+    decoder = randsmap.KernelDecoder(latent_scale=None, length_scale=0.2, **_VARYING)
+    for cells in (1, 60):  # of many cells other decoders are compared by coordinates
+        G = np.repeat(F, cells, axis=1)
+        usual = {"reference": G}
+        result = randsmap.tune(decoder, {"length_scale": [0.2, 1.0]}, Y[::2], G[::2], Y[1::2], G[1::2])
+        fitted = randsmap.KernelDecoder(latent_scale=None, length_scale=0.2, **_VARYING).fit(Y[::2], G[::2])
+        direct = scaled_l2(G[1::2], fitted.predict(Y[1::2], invariant_values=G[1::2].sum(1)), reference=G[1::2])
+        np.testing.assert_allclose(result.sample_errors_[0], direct, rtol=1e-8)
+        for lambdas in ([1e-3], [1e-3, 1e-2, 0.1, 1.0]):
+            errors = randsmap.leave_one_out(decoder, Y, G, regularizations=lambdas).errors_[0]
+            for i in (0, 17):
+                refit = clone(decoder).fit(np.delete(Y, i, 0), np.delete(G, i, 0))
+                again = refit.predict(Y[i : i + 1], invariant_values=G[i].sum())
+                assert errors[i] == pytest.approx(scaled_l2(G[i : i + 1], again, **usual)[0], rel=1e-6)
+    parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(4), decoder), randsmap.KernelDecoder())
+    parametric.fit(Y, F)
+    fields = parametric.predict(Y, invariant_values=F.sum(1))
+    assert parametric.score(Y, F) == pytest.approx(-scaled_l2(F, fields).mean())
+    with pytest.raises(ValueError, match="invariant_values"):
+        parametric.predict(Y)
+    with pytest.raises(ValueError, match="constraint='training' imposes one value"):
+        randsmap.RANDSMAPDecoder(constraint="training", **_VARYING).fit(Y, F)
 
 
 def test_batches_whose_mass_varies_are_told_the_remedy():

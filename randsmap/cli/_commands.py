@@ -595,7 +595,7 @@ def _check_out(arguments, check=writable_target):
     out = arguments.out
     if out is None:
         return
-    for name in ("model", "input", "groups", "parameters", "cell_weights"):
+    for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values"):
         path = getattr(arguments, name, None)
         with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
             if path is not None and os.path.samefile(path, out):
@@ -611,6 +611,8 @@ def _write(arguments, array, name):
 
 def _write_fields(arguments, decode, X, shape):
     """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
+    if arguments.invariant_values is not None:
+        decode = partial(decode, invariant_values=read_numbers(arguments.invariant_values))
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:

@@ -99,6 +99,10 @@ def _output(what):
 
 
 _MODEL = {"model MODEL": None}
+_OWN_VALUES = {
+    "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
+    "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
+}
 _FIELDS = _input(
     "snapshots",
     "SNAPSHOTS",
@@ -171,12 +175,12 @@ _COMMANDS = {
     "decode": (
         "fields at latent coordinates",
         "Decode latent coordinates: write the fields at them.",
-        {**_MODEL, **_LATENTS, **_output("fields")},
+        {**_MODEL, **_LATENTS, **_OWN_VALUES, **_output("fields")},
     ),
     "predict": (
         "fields at new parameters or times",
         "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
-        {**_MODEL, **_PARAMETERS, **_output("fields")},
+        {**_MODEL, **_PARAMETERS, **_OWN_VALUES, **_output("fields")},
     ),
     "evaluate": (
         "reconstruction errors of a model on snapshots",

@@ -26,7 +26,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.metrics import scaled_l2
@@ -177,7 +177,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
             As `predict`, and if y is not of its shape.
         """
         check_samples(X=X, y=y, sample_weight=sample_weight)
-        predicted = np.asarray(self.predict(X))
+        predicted = np.asarray(self.predict(X, **own_values(self, y)))
         true = check_fields(field_rows(self, y, name="y"), len(predicted))[0]
         weights = norm_weights(self.field_shape_, self)
         errors = scaled_l2(

@@ -128,7 +128,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         if predicted.ndim == 1 and M == 1:
             predicted = predicted[:, None]
         predicted = as_array(predicted, "the regressor's prediction", (None, M), min_rows=0)
-        values = None if invariant_values is None else self.invariants_.row_values(invariant_values, len(predicted))
+        values = self.invariants_.row_values(invariant_values, len(predicted))
         cells = self._checked_cells(cells)
         result, fields = self._output(out, None, len(predicted), cells)
         if cells is None:

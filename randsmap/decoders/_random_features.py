@@ -215,7 +215,13 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
                 "bounds need the projection of every row, which constraint='training' does "
                 "not have: use constraint='everywhere'"
             )
-        return fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
+        invariants = fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
+        if invariants.varying and not everywhere:
+            raise ValueError(
+                "constraint='training' imposes one value of the invariants on all fields: give invariant_values, or "
+                "use constraint='everywhere' for fields whose values vary (invariant_tol >= 1)"
+            )
+        return invariants
 
     def _field_modes(self, F, invariants):
         """Mean and modes of the fields, and their coordinates in them."""

@@ -99,14 +99,12 @@ class DiffusionMaps(FieldEncoder):
 
     The kernel takes n_samples^2 numbers, with n_neighbors some n_samples * n_neighbors; the training data are copied.
     With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their file, which must
-    not change. `fit` reads it a few cells at a time, and `transform` once for up to 2^22 / n_samples new fields. A
-    pickle then holds its name; a model file cannot hold such an encoder. For many fields see `encoder_samples` of
-    `ManifoldModel`.
+    not change. A pickle then holds its name; a model file cannot hold such an encoder. For many fields see
+    `encoder_samples` of `ManifoldModel`.
 
     With n_neighbors, two points are joined if their distance is at most the radius of one of them: its distance to the
-    (n_neighbors + 1)-th nearest sample, itself included. This holds for new points as well, whose coordinates have
-    small jumps where the neighbours change unless the kernel is small at the radius. The search is exact, and identical
-    samples are all neighbours of one another.
+    (n_neighbors + 1)-th nearest sample, itself included. Coordinates of new points have small jumps where the
+    neighbours change unless the kernel is small at the radius. The search is exact.
 
     select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8
     from those before it by local linear regression (on at most 2000 samples), and selects the n_components with the

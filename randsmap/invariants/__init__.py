@@ -20,6 +20,7 @@ from randsmap.invariants._running import constant_cells as constant_cells
 from randsmap.invariants._running import fit_estimator as fit_estimator
 from randsmap.invariants._running import fit_invariants as fit_invariants
 from randsmap.invariants._values import invariant_values as invariant_values
+from randsmap.invariants._values import own_values as own_values
 from randsmap.invariants._values import values_of_rows as values_of_rows
 
 __all__ = ["project_bounds"]

@@ -13,6 +13,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.callers import warn_caller
+from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.rows import block_rows
@@ -31,6 +32,8 @@ class AffineInvariants:
     ----------
     matrix, values : ndarray (M, q), (q,)
         C, which may have dependent or zero columns, and m. The values of dependent columns follow from the others.
+    varying : bool
+        Whether every field has its own values, which are given for each row; m is then their mean.
     constant, constant_values : ndarray (M,) of bool, ndarray
         J0, and the value c of each constant cell.
     cell_weights : ndarray (M,) or None
@@ -53,6 +56,7 @@ class AffineInvariants:
         "cell_weights": Array("M", low=_TINY, optional=True),
         "matrix": Array("M", "q", empty=True),
         "values": Array("q", empty=True),
+        "varying": Parameter(bool),
         "independent": Array("rank", dtype=np.intp, low=0, empty=True),
         "lower": Array("M", infinite=True, optional=True),
         "upper": Array("M", infinite=True, optional=True),
@@ -75,12 +79,13 @@ class AffineInvariants:
         constant_values: NDArray[np.float64],
         cell_weights: NDArray[np.float64] | None = None,
         bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+        varying: bool = False,
     ) -> None:
         self.matrix, self.cell_weights = matrix, cell_weights
         self.lower, self.upper = bounds or (None, None)
         self.constant, self.constant_values = constant, constant_values
         self.independent, self.triangle, self.directions = independent_columns(matrix, constant, cell_weights)
-        self.values = np.array(values, dtype=float)
+        self.values, self.varying = np.array(values, dtype=float), bool(varying and len(self.independent))
         self.prepare()
         if len(self.dependent):  # they are not part of the projection
             self.values[self.dependent] = self._implied(self.values[None])[0][0]
@@ -136,11 +141,19 @@ class AffineInvariants:
                 words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
         return sums, " and ".join(words)
 
-    def row_values(self, values: ArrayLike, n: int) -> NDArray[np.float64]:
+    def row_values(self, values: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
         """Values (n, rank) of the independent columns, of n fields whose values are as `values_of_rows` takes them.
 
-        ValueError if the value of a dependent column is not the implied one, or no field within the bounds has a value.
+        None: those of the fit. ValueError if these vary, if the value of a dependent column is not the implied one, or
+        no field within the bounds has a value.
         """
+        if values is None:
+            if self.varying:
+                raise ValueError(
+                    "the training fields have different values of the invariants (invariant_tol >= 1), so that the "
+                    "values of the fields to decode must be given: invariant_values="
+                )
+            return None
         q = self.matrix.shape[1]
         if q == 0:
             raise ValueError("invariant_values given, but there are no invariants (invariants=None)")
@@ -351,7 +364,7 @@ class AffineInvariants:
         independent, dependent = self.independent, self.dependent
         arrays: dict[str, NDArray[Any] | None] = {
             "invariants": self.rows,
-            "values": self.values[independent],
+            "values": np.full(len(independent), np.nan) if self.varying else self.values[independent],
             "directions": self.directions,
             "triangle": self.triangle,
             "constant_cells": np.flatnonzero(self.constant).astype(np.int64),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_array, real_numbers
+from randsmap._interface.fields import flattened
 from randsmap._kernels import decode as _kernel
+from randsmap._linalg.rows import Rows
 from randsmap._parallel import parallel_for
 
 
@@ -35,6 +39,23 @@ def invariant_values(
     parallel_for(task, -(-len(F) // tile))
     value += 0.0
     return value, scale
+
+
+def own_values(model: Any, F: Any) -> dict[str, NDArray[np.float64]]:
+    """The argument `invariant_values` for decoding the fields F, of any shape, where those of a fit vary; else none.
+
+    `model` is a fitted decoder, or has one. Fields in a file are read by blocks.
+    """
+    while hasattr(model, "model_"):
+        model = model.model_
+    if hasattr(model, "encoder_"):
+        model = model.encoder_ if getattr(model, "decoder_", None) is None else model.decoder_
+    kept = getattr(model, "invariants_", None)
+    if kept is None or not kept.varying:
+        return {}
+    rows = flattened(F, "the fields")[0]
+    blocks = Rows.of(rows if np.ndim(rows) > 1 else np.reshape(rows, (-1, 1)), "the fields").blocks(what="invariants")
+    return {"invariant_values": np.concatenate([invariant_values(kept.matrix, block)[0] for *_, block in blocks])}
 
 
 def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:

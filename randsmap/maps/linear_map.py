@@ -117,7 +117,7 @@ class LinearMap:
     A: Any = None
     invariants: AffineInvariants | None = None
     _values: Any = None
-    _bounded = False
+    _bounded = _varying = False
 
     def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
         # a view, so that reshaping the caller's array cannot change this one
@@ -134,6 +134,7 @@ class LinearMap:
         evaluated = basis if self._values is None else identity_basis(len(A) - 1)
         self.open_kernel(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
         self._bounded = invariants is not None and invariants.lower is not None
+        self._varying = invariants is not None and invariants.varying
         # of parts of the whole projected fields; with bounds these depend on all cells. No cycle: A may be large
         self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants))
 
@@ -165,7 +166,8 @@ class LinearMap:
     ) -> NDArray[np.float64]:
         """Fields at checked latent points X (n, d), as `predict` returns them; shape: of a field, None: (M,)."""
         n, M = len(X), self.n_cells
-        values = None if invariant_values is None else self._row_values(invariant_values, n)
+        given = invariant_values is not None or self._varying
+        values = self._row_values(invariant_values, n) if given else None
         if cells is None:
             out = output(out, X, (n, M) if shape is None else (n, *shape))
             self.decode(X, out if out.ndim == 2 else out.reshape(n, M), values)

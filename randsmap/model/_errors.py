@@ -19,7 +19,7 @@ from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders._held_out import check_groups
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.model._held_out import HeldOutErrors, trajectories_in_words
 from randsmap.model._manifold import fitted_parts
 
@@ -74,7 +74,7 @@ def reconstruction_errors(
     parts = []
     for start, stop, block in rows.blocks(what="evaluating"):
         some = None if parameters is None else taken(parameters, np.arange(start, stop), "parameters")
-        found = model.reconstruct(block) if some is None else model.predict(some)
+        found = model.reconstruct(block) if some is None else model.predict(some, **own_values(model, block))
         fields = np.asarray(found).reshape(len(block), -1)
         parts.append([errors(block, fields) for errors in errors_of.values()])
     return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
@@ -116,7 +116,8 @@ def held_out_errors(
                     fitted_parts(fitted, fields, known)
                     found = fitted.reconstruct(layout.restored(taken(rows, test, "snapshots")))
                 else:
-                    found = fitted.fit(parameters[train], fields, groups=known).predict(parameters[test])
+                    fitted.fit(parameters[train], fields, groups=known)
+                    found = fitted.predict(parameters[test], **own_values(fitted, taken(rows, test, "snapshots")))
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
         decoded = np.asarray(found).reshape(len(test), -1)

@@ -37,7 +37,7 @@ from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import available_from
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, model_texts
 from randsmap.model._held_out import HeldOutErrors
@@ -427,7 +427,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
     @_available("predict")
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Fields encoded and decoded.
+        """Fields encoded and decoded, with their own values of the invariants if those of the training fields vary.
 
         {of_fields}
         {out}
@@ -436,7 +436,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         {raises}
         """
-        fields = self.inverse_transform(self.transform(X), out=out)
+        fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
         return with_coordinates_of(X, fields) if out is None else fields
 
     @_available("predict")
@@ -452,8 +452,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         latents, weights = self.transform(X), norm_weights(self.field_shape_, self)
         usual = median_norm(field_norms(X, cell_weights=weights))
         errors = [
-            scaled_l2(F, self.inverse_transform(latents[start:stop]), reference=usual, cell_weights=weights)
-            for start, stop, F in Rows.of(X, "X").blocks(what="errors")
+            scaled_l2(F, self.inverse_transform(Y, **own_values(self, F)), reference=usual, cell_weights=weights)
+            for F, Y in ((F, latents[start:stop]) for start, stop, F in Rows.of(X, "X").blocks(what="errors"))
         ]
         return -float(np.concatenate(errors).mean())
 

@@ -18,7 +18,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap.decoders import AutoDecoder
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts
 from randsmap.model._held_out import HeldOutErrors
@@ -224,7 +224,8 @@ class ParametricModel(Model):
         check_samples(parameters=parameters, snapshots=snapshots)
         fields: Any = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
         weights = norm_weights(self.field_shape_, self.model)
-        return -float(scaled_l2(fields, self.predict(parameters), cell_weights=weights).mean())
+        predicted = self.predict(parameters, **own_values(self, snapshots))
+        return -float(scaled_l2(fields, predicted, cell_weights=weights).mean())
 
 
 def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:

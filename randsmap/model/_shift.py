@@ -15,7 +15,7 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if
 from randsmap.decoders._capabilities import require
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel
@@ -270,7 +270,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
         {raises}
         """
-        return with_coordinates_of(X, self.inverse_transform(self.transform(X)))
+        return with_coordinates_of(X, self.inverse_transform(self.transform(X), **own_values(self, X)))
 
     @available_if(lambda self: require(self.model, "jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.extrapolation import leverage_cost
 from randsmap.plotting import spread_rows
 
@@ -48,10 +48,10 @@ def decoding_part(model: Any) -> Any:
     return getattr(model, "encoder_", model) if decoder is None else decoder
 
 
-def decoded_rows(model: Any, latents: _Values) -> _Values:
-    """Decoded fields (n, M), whatever the shape of the model's, without warnings of latents that are far away."""
+def decoded_rows(model: Any, latents: _Values, F: _Values) -> _Values:
+    """Decoded fields (n, M) of the fields F, whatever their shape, without warnings of latents that are far away."""
     with extrapolation_ignored():
-        return np.asarray(model.inverse_transform(latents)).reshape(len(latents), -1)
+        return np.asarray(model.inverse_transform(latents, **own_values(model, F))).reshape(len(latents), -1)
 
 
 def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -> Evaluation:
@@ -68,7 +68,7 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
     encoded, norms, invariants, ranges = [], [], [], []
     for start, stop, F in rows.blocks(what="evaluating"):
         encoded.append(np.asarray(model.transform(F)) if latents is None else latents[start:stop])
-        F_hat = decoded_rows(model, encoded[-1])
+        F_hat = decoded_rows(model, encoded[-1], F)
         pairs = [in_norm(each, weights) for each in (F, F_hat - F)], [F, F_hat - F]
         norms.append([np.linalg.norm(F, order, axis=1) for order, pair in zip((2, np.inf), pairs) for F in pair])
         invariants.append(_invariant_errors(F, F_hat, C))

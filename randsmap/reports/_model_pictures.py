@@ -115,7 +115,8 @@ def _fields(model, found, worst, shape, mesh):
     typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
     rows = worst if typical in worst else [*worst, typical]
     ordered = np.sort(rows)
-    truth, decoded = found.snapshots[ordered], decoded_rows(model, found.latents[ordered])
+    truth = found.snapshots[ordered]
+    decoded = decoded_rows(model, found.latents[ordered], truth)
     pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
     titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
     if shape is None and mesh is None:

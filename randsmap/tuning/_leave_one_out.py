@@ -157,6 +157,7 @@ def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values, we
         return hat.distances(G, free, lambdas)
     # A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r: z in multiples of the normals
     moments = F[:, free] @ invariants.matrix[np.ix_(free, independent)]
-    defect = invariants.defects(F, invariants.values[independent])
+    # a field whose values vary is decoded with its own
+    defect = 0.0 if invariants.varying else invariants.defects(F, invariants.values[independent])
     shifts = [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
     return hat.distances(G, free, lambdas, shifts, in_norm(invariants.directions, weights))

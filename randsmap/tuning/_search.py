@@ -25,7 +25,7 @@ from randsmap._linalg.spans import FactoredRows
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
 from randsmap.decoders._spans import field_span, invariants_of
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
@@ -322,7 +322,7 @@ class _Validation:
 
     def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
-            return self._missed(decoder.inverse_transform(X_val)), decoder
+            return self._missed(decoder.inverse_transform(X_val, **own_values(decoder, self.y_val))), decoder
         if self._fitted is not None:
             decoder = self._fitted.with_n_neighbors(decoder.n_neighbors)
         elif (path := self._path_of(decoder, "fit_path", X_train, self._y_train)) is not None:
@@ -331,7 +331,7 @@ class _Validation:
             self.fit(decoder, X_train)
             self._fitted = decoder if type(decoder) is KNNDecoder else None
         with extrapolation_ignored():
-            predicted = decoder.predict(X_val)
+            predicted = decoder.predict(X_val, **own_values(decoder, self.y_val))
         return self._missed(predicted), decoder
 
     def _missed(self, predicted: Any) -> NDArray[np.float64]:
@@ -386,6 +386,8 @@ class _Validation:
         F, dtype, layout = check_fields(self._y_train, n)
         invariants = invariants_of(decoder, F, dtype, layout)
         if invariants is not None:
+            if invariants.varying:  # coordinates are corrected to one value
+                return
             q = len(invariants.independent)
             many = many and np.count_nonzero(~invariants.constant) >= 2 * (n + q)
         self.basis, self._invariants = field_span(F, invariants, (dtype, layout), few=not many, weights=self._weights)

@@ -475,7 +475,9 @@ const char *randsmap_strerror(int status)
     case RANDSMAP_ERROR_OVERFLOW:
         return "a field, a derivative or a latent is too large for floating-point numbers, because its point is too far away";
     case RANDSMAP_ERROR_CONVERGENCE: return "no field is found that satisfies the invariants and bounds";
-    case RANDSMAP_ERROR_VALUES: return "the values of invariants that depend on each other are contradictory";
+    case RANDSMAP_ERROR_VALUES:
+        return "the invariants have another value in each field, which must be given (invariant_values; in C "
+               "randsmap_decode_values), or values given for dependent invariants are contradictory";
     case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";
     default: return "unknown status";
     }

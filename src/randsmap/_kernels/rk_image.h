@@ -54,7 +54,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(FACTOR)              /* (P, r) float64 or float32 */                                                             \
     X(MODES)               /* (r, M) float64 or float32 */                                                             \
     X(INVARIANTS)          /* (rank, M): C^T, the independent columns */                                               \
-    X(VALUES)              /* (1, rank): m */                                                                          \
+    X(VALUES)              /* (1, rank): m; NaN where it is another in each field */                                   \
     X(DIRECTIONS)          /* (rank, M): W of rk_projection */                                                         \
     X(TRIANGLE)            /* (rank, rank): R of rk_projection */                                                      \
     X(CONSTANT_CELLS)      /* int64 (1, n) */                                                                          \

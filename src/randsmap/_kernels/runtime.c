@@ -415,8 +415,16 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
     return status;
 }
 
+/* Whether each field has its own values of the invariants, which must be given */
+static int values_vary(const randsmap_decoder *r)
+{
+    return r->projected && r->projection.q && !all_finite(r->projection.m, 1);
+}
+
 int rk_decode(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out, double *work)
 {
+    if (!values && values_vary(r))
+        return n ? finished(out, n * r->M, RANDSMAP_ERROR_VALUES) : RANDSMAP_OK;
     const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
     int status = RANDSMAP_OK;
     for (ptrdiff_t i = 0; i < n; i += step)
@@ -596,9 +604,13 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
             linear(r, Z, n + first, to, rest);
         }
         if (first)
-            of_field = finished(f, M, r->projected ? row_status(r->project->project(&r->projection, NULL, f, 1, M, Z))
-                                                   : RANDSMAP_OK);
-        note(&status, push(r, f, of_field, n, to + first, Z));
+            of_field = finished(f, M, values_vary(r)  ? RANDSMAP_ERROR_VALUES
+                                      : r->projected ? row_status(r->project->project(&r->projection, NULL, f, 1, M, Z))
+                                                     : RANDSMAP_OK);
+        /* without bounds derivatives are those of any values */
+        const int of_slope = of_field == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : of_field;
+        note(&status, of_field);
+        note(&status, push(r, f, of_slope, n, to + first, Z));
         start += n;
     }
     return status;
@@ -620,9 +632,10 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
     if (!r->gemm) { /* the field comes for little */
-        for (ptrdiff_t i = 0; i < n; i++)
-            note(&status,
-                 randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M));
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
+            note(&status, s == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : s);
+        }
         return status;
     }
     double *S = work, *X = S + r->n_functions, *scratch = X + d, *G = scratch + 2 * d, *rest = G + n * p * P, *f = rest;

@@ -52,7 +52,7 @@ enum {
     RANDSMAP_ERROR_NOT_FINITE = 7,  /* a latent coordinate, vector, field or invariant's value is not finite */
     RANDSMAP_ERROR_OVERFLOW = 8,    /* a field, derivative or latent is no finite number */
     RANDSMAP_ERROR_CONVERGENCE = 9, /* no field satisfies the invariants and bounds */
-    RANDSMAP_ERROR_VALUES = 10,     /* values of dependent invariants contradict each other */
+    RANDSMAP_ERROR_VALUES = 10,     /* values of the invariants must be given, or contradict each other */
     RANDSMAP_ERROR_UNSUPPORTED = 11 /* the image holds no encoder, or no invariants whose values could be given */
 };
 
