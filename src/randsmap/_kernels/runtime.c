@@ -609,8 +609,8 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
                                                      : RANDSMAP_OK);
         /* without bounds derivatives are those of any values */
         const int of_slope = of_field == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : of_field;
-        note(&status, of_field);
         note(&status, push(r, f, of_slope, n, to + first, Z));
+        note(&status, of_field); /* after those of the derivatives, which a caller may want alone */
         start += n;
     }
     return status;
