@@ -114,7 +114,10 @@ def test_blend_without_derivatives_says_so():
 
 @pytest.mark.parametrize(
     ("part", "given"),
-    [(rm.RANDSMAPDecoder(), "invariants='mass'"), (rm.KernelDecoder(bounds="nonnegative"), "bounds='nonnegative'")],
+    [
+        (rm.RANDSMAPDecoder(invariants="mass"), "invariants='mass'"),
+        (rm.KernelDecoder(bounds="nonnegative"), "bounds='nonnegative'"),
+    ],
 )
 def test_parts_with_invariants_or_bounds_are_refused(part, given):
     """The parts decode coordinates of the fields, which have other sums and signs."""

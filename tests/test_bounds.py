@@ -800,7 +800,7 @@ def test_values_of_rows_need_invariants_and_the_projection():
     with pytest.raises(ValueError, match="no invariants"):
         RANDSMAPDecoder(invariants=None).fit(Y, F).predict(Y, invariant_values=1.0)
     with pytest.raises(ValueError, match="no invariants"):
-        POD(2).fit(F).inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
+        POD(2, invariants=None).fit(F).inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
     for decoder in (RANDSMAPDecoder(constraint="training"), RFNNDecoder()):
         with pytest.raises(ValueError, match="does not project"):
             decoder.fit(Y, F).predict(Y, invariant_values=1.0)

@@ -138,7 +138,7 @@ def name_of(decoder):
 def test_without_invariants_mass_is_lost_but_constant_cells_are_kept():
     Y, F = problem()
     F[:, 9] = 0.25
-    for decoder in (DDM(), KernelDecoder(length_scale=0.2)):
+    for decoder in (DDM(invariants=None), KernelDecoder(length_scale=0.2, invariants=None)):
         fields = decoder.fit(Y, F).predict(np.vstack([Y, 3 * Y]))
         assert np.abs(fields.sum(axis=1) - 1.25).max() > 1e-8
         assert (fields[:, [4, 9]] == [0, 0.25]).all()
@@ -205,7 +205,7 @@ def test_conservative_regressor_refuses_what_it_cannot_project():
     with pytest.raises(ValueError, match="prediction must be finite, got NaN"):
         ConservativeRegressor(Bad(value=np.nan)).fit(Y, F).predict(Y)
     with pytest.raises(ValueError, match="do not satisfy invariant 0"):
-        ConservativeRegressor(Ridge()).fit(Y, F * np.linspace(1, 2, 60)[:, None])
+        ConservativeRegressor(Ridge(), invariants="mass").fit(Y, F * np.linspace(1, 2, 60)[:, None])
     with pytest.raises(ValueError, match="same number of rows, got 59 and 60"):
         ConservativeRegressor(Ridge()).fit(Y[1:], F)
 

@@ -576,11 +576,11 @@ def _with(array, value):
 )
 def test_failed_fit_leaves_the_estimator_as_it_was(bad, message):
     Y, F = problem()
-    fresh = RANDSMAPDecoder(random_state=0)
+    fresh = RANDSMAPDecoder(invariants="mass", random_state=0)
     with pytest.raises(ValueError, match=message):
         fresh.fit(*bad(Y, F))
     assert not [name for name in vars(fresh) if name.endswith("_")]
-    fitted = RANDSMAPDecoder(random_state=0).fit(Y, F)
+    fitted = RANDSMAPDecoder(invariants="mass", random_state=0).fit(Y, F)
     expected, state = fitted.predict(Y), set(vars(fitted))
     with pytest.raises(ValueError, match=message):
         fitted.fit(*bad(Y, F))

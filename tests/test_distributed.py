@@ -197,7 +197,8 @@ def test_fields_of_a_shape_have_the_bits_of_rows(data, tmp_path):
 def test_what_is_wrong_is_named_and_the_decoder_kept(data):
     Y, F = data
     fields = da.from_array(F, chunks=(3000, M))
-    decoder = RANDSMAPDecoder(SigmoidFeatures(5.0, n_features=10), random_state=0).fit(Y[:100], F[:100])
+    sigmoids = SigmoidFeatures(5.0, n_features=10)
+    decoder = RANDSMAPDecoder(sigmoids, invariants="mass", random_state=0).fit(Y[:100], F[:100])
     before = decoder.coef_
     broken = F.copy()
     broken[7000] *= 2

@@ -60,7 +60,7 @@ DECODERS = {
     "training": RANDSMAPDecoder(random_state=0, constraint="training"),
     "several": RANDSMAPDecoder(random_state=0, invariants=C, invariant_tol=2.0, invariant_values=[1.0, 0.5, 2.0]),
     "nonnegative": RANDSMAPDecoder(FourierFeatures(0.5), random_state=0, bounds="nonnegative"),
-    "clipped": KernelDecoder(bounds=(0.01, 0.05)),
+    "clipped": KernelDecoder(bounds=(0.01, 0.05), invariants=None),
     "weighted-bounds": KernelDecoder(**MASS, bounds=(0.0, 0.2), cell_weights=WEIGHTS),
     "gaussian": KernelDecoder(length_scale=[0.5, 0.8], **MASS),
     "gaussian-tail": KernelDecoder(degree=1, **MASS),

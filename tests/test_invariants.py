@@ -1,5 +1,6 @@
 """Affine invariants: the projection against plain formulas, conservation to a few ulp."""
 
+import inspect
 import math
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import randsmap
@@ -612,3 +614,63 @@ def test_no_negative_zero_in_messages():
         fitted(F, values=1.0)
     value, _ = invariant_values(np.ones((2, 1)), np.array([[-0.0, -0.0]]))
     assert not np.signbit(value).any()
+
+
+WITH_INVARIANTS = [
+    randsmap.RANDSMAPDecoder(random_state=0),
+    randsmap.KernelDecoder(),
+    randsmap.DoubleDiffusionMapsDecoder(),
+    randsmap.AutoDecoder(n_trials=2),
+    randsmap.BlendedDecoder([randsmap.KernelDecoder()]),
+    randsmap.ConservativeRegressor(Ridge()),
+    randsmap.POD(2),
+]
+
+
+def test_auto_is_the_default_of_every_estimator_with_invariants():
+    classes = filter(inspect.isclass, (getattr(randsmap, name) for name in randsmap.__all__))
+    found = {each for each in classes if "invariants" in inspect.signature(each).parameters}
+    assert found == {type(each) for each in WITH_INVARIANTS}
+    assert {each.invariants for each in WITH_INVARIANTS} == {"auto"}
+
+
+@pytest.mark.parametrize("estimator", WITH_INVARIANTS[:-1], ids=lambda each: type(each).__name__)
+def test_fields_given_as_latents_look_swapped(estimator):
+    """By their masses; latents that have none may be more than the fields' cells."""
+    rng = np.random.default_rng(0)
+    X, F = rng.uniform(size=(40, 2)), rng.uniform(0.5, 1, (40, 12))
+    clone(estimator).fit(F, X)
+    F /= F.sum(axis=1, keepdims=True)
+    with pytest.raises(ValueError, match="12 columns and y, the fields, only 2: are they swapped.*invariants=None"):
+        clone(estimator).fit(F, X)
+    clone(estimator).set_params(invariants=None).fit(F, X)
+
+
+@pytest.mark.parametrize("kind", ["common", "varying", "background", "noise", "mistake"])
+@pytest.mark.parametrize("estimator", WITH_INVARIANTS, ids=lambda each: type(each).__name__)
+def test_auto_keeps_the_mass_that_all_training_fields_have(estimator, kind):
+    """By every estimator with invariants; a mass that is lost by noise or one wrong field is warned of."""
+    rng = np.random.default_rng(0)
+    X, F = rng.uniform(size=(40, 2)), rng.uniform(0.5, 1, (40, 12))
+    F /= F.sum(axis=1, keepdims=True)
+    F *= {"common": 1, "varying": rng.uniform(0.5, 2, (40, 1)), "noise": 1 + 1e-3 * rng.normal(size=(40, 1))}.get(
+        kind, 1
+    )
+    if kind == "mistake":
+        F[7] *= 2
+    if kind == "background":  # masses differ by little of their own, but by all that moves
+        F = 300 + rng.uniform(size=(40, 1)) * F
+    fitted = clone(estimator)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fitted.fit(*((F,) if isinstance(estimator, randsmap.POD) else (X, F)))
+    said = [str(each.message) for each in found if "no mass that all training fields have" in str(each.message)]
+    assert bool(said) == (kind in ("noise", "mistake")) and all("field 7" in each for each in said if kind == "mistake")
+    assert fitted.invariants_.in_words[0] == ("the mass (sum of the cells)" if kind == "common" else "")
+    decode = fitted.inverse_transform if isinstance(estimator, randsmap.POD) else fitted.predict
+    if kind == "common":
+        np.testing.assert_allclose(decode(3 * X).sum(axis=1), 1, rtol=0, atol=1e-12)
+    else:  # a mass that is asked for by its value is not given up
+        with pytest.raises(ValueError, match="do not satisfy invariant 0"):
+            args = (F,) if isinstance(estimator, randsmap.POD) else (X, F)
+            fitted.set_params(invariant_values=1.0).fit(*args)

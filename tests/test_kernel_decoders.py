@@ -21,6 +21,7 @@ from helpers import squared_distances as squared
 from oracles import multi_gaussian
 
 PAPER = dict(center=False, latent_scale=None)  # the paper's form
+PLAIN = dict(PAPER, invariants=None)
 
 pytestmark = pytest.mark.kernels
 
@@ -52,10 +53,10 @@ def test_ddm_is_the_papers_formula(epsilon, n):
     Y, F = problem(n)
     Z = np.random.default_rng(1).uniform(-0.1, 1.1, size=(70, 2))
     expected, r, bound = plain_ddm(Y, F, Z, epsilon, rank=8)
-    decoder = DDM(epsilon=epsilon, rank=8, **PAPER).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, rank=8, **PLAIN).fit(Y, F)
     assert decoder.rank_ == 8 and decoder.coef_.shape == (9, 30)
     assert np.abs(decoder.predict(Z) - expected).max() <= 10 * bound
-    decoder = DDM(epsilon=epsilon, **PAPER).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, **PLAIN).fit(Y, F)
     expected, r, bound = plain_ddm(Y, F, Z, epsilon)
     lam = decoder.eigenvalues_
     assert lam[-1] > n * lam[0] ** 2 * 2.0**-53
@@ -68,7 +69,7 @@ def test_ddm_at_full_rank_is_kernel_interpolation():
     Y, F = problem(80)
     Z = np.random.default_rng(1).uniform(size=(50, 2))
     epsilon = 0.05
-    decoder = DDM(epsilon=epsilon, rank=80, **PAPER).fit(Y, F)
+    decoder = DDM(epsilon=epsilon, rank=80, **PLAIN).fit(Y, F)
     assert decoder.rank_ == 80
     K = np.exp(-squared(Y, Y) / epsilon**2)
     bound = 100 * EPS * np.linalg.cond(K)
@@ -76,7 +77,7 @@ def test_ddm_at_full_rank_is_kernel_interpolation():
     assert np.abs(decoder.predict(Y) - F).max() <= bound
     interpolant = np.exp(-squared(Z, Y) / epsilon**2) @ np.linalg.solve(K, F)
     assert np.abs(decoder.predict(Z) - interpolant).max() <= bound
-    again = KernelDecoder(length_scale=epsilon / np.sqrt(2), regularization=0.0, **PAPER).fit(Y, F)
+    again = KernelDecoder(length_scale=epsilon / np.sqrt(2), regularization=0.0, **PLAIN).fit(Y, F)
     assert np.abs(again.predict(Y) - F).max() <= bound
 
 
@@ -89,13 +90,13 @@ def test_interpolation_hits_its_nodes_the_last_too():
 
 def test_ddm_averages_duplicates():
     Y, F = np.array([[0.0], [0.0], [1.0]]), np.eye(3)
-    decoder = DDM(epsilon=1.0, **PAPER).fit(Y, F)
+    decoder = DDM(epsilon=1.0, **PLAIN).fit(Y, F)
     assert decoder.rank_ == 2  # the third eigenvalue is 0, computed as -2e-16
     assert np.allclose(decoder.predict([[0.0]]), [[0.5, 0.5, 0]], rtol=0, atol=1e-12)
     assert np.allclose(decoder.predict([[1.0]]), [[0, 0, 1]], rtol=0, atol=1e-12)
     assert abs(decoder.predict([[0.5]]).sum() - 1.13869798703) < 1e-9
-    assert DDM(epsilon=1.0, rank=3, **PAPER).fit(Y, F).rank_ == 2
-    mean = KernelDecoder(regularization=0.0, **PAPER).fit(Y, F).predict(Y)
+    assert DDM(epsilon=1.0, rank=3, **PLAIN).fit(Y, F).rank_ == 2
+    mean = KernelDecoder(regularization=0.0, **PLAIN).fit(Y, F).predict(Y)
     assert np.allclose(mean, [[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0, 1]], rtol=0, atol=1e-12)
 
 
@@ -104,8 +105,8 @@ def test_many_duplicates_are_the_averaged_data(copies):
     Y, F = problem(40)
     noise = np.random.default_rng(2).normal(size=(copies, 40, 30)) * 0.01
     noise -= noise.mean(axis=0)
-    single = DDM(epsilon=0.1, rank=20, **PAPER).fit(Y, F)
-    repeated = DDM(epsilon=0.1, rank=20, **PAPER).fit(np.tile(Y, (copies, 1)), (F + noise).reshape(-1, 30))
+    single = DDM(epsilon=0.1, rank=20, **PLAIN).fit(Y, F)
+    repeated = DDM(epsilon=0.1, rank=20, **PLAIN).fit(np.tile(Y, (copies, 1)), (F + noise).reshape(-1, 30))
     assert np.allclose(repeated.eigenvalues_, copies * single.eigenvalues_, rtol=1e-10)
     assert np.allclose(repeated.predict(Y + 0.01), single.predict(Y + 0.01), rtol=0, atol=1e-10)
 
@@ -124,7 +125,7 @@ def test_queries_beyond_the_kernels_reach(d):
     Y, F = problem(50, d=d)
     F = 0.875 * np.insert(F[:, 1:] / F[:, 1:].sum(axis=1, keepdims=True), 3, 0.125 / 0.875, axis=1)
     far = np.vstack([Y + 1e3, np.full((20, d), 1e100), np.full((1, d), -1e139)])
-    plain = DDM(**PAPER).fit(Y, F)
+    plain = DDM(**PLAIN).fit(Y, F)
     for X in (far, far[:1], far[-1:]):
         fields = plain.predict(X)
         assert (np.delete(fields, 3, axis=1) == 0).all() and (fields[:, 3] == 0.125).all()
@@ -133,8 +134,8 @@ def test_queries_beyond_the_kernels_reach(d):
         share = (exact.invariant_values_[0] - 0.125) / 29
         assert np.allclose(np.delete(fields, 3, axis=1), share, rtol=1e-14)
         for decoder in (
-            KernelDecoder(length_scale=0.2, **PAPER),
-            KernelDecoder("multi-gaussian", max_frequency=5.0, min_frequency=1.0, **PAPER),
+            KernelDecoder(length_scale=0.2, **PLAIN),
+            KernelDecoder("multi-gaussian", max_frequency=5.0, min_frequency=1.0, **PLAIN),
         ):
             fields = decoder.fit(Y, F).predict(X)
             assert np.allclose(fields, decoder.coef_[0], rtol=0, atol=1e-3 if X is far else 1e-2)
@@ -142,10 +143,10 @@ def test_queries_beyond_the_kernels_reach(d):
 
 def test_median_width_given_explicitly_changes_nothing():
     Y, F = problem()
-    a = DDM(epsilon_scale=0.7, **PAPER).fit(Y, F)
+    a = DDM(epsilon_scale=0.7, **PLAIN).fit(Y, F)
     pairs = np.sqrt(squared(Y, Y)[np.triu_indices(60, 1)])
     assert np.isclose(a.epsilon_, 0.7 * np.median(pairs), rtol=1e-14)
-    b = DDM(epsilon=a.epsilon_, **PAPER).fit(Y, F)
+    b = DDM(epsilon=a.epsilon_, **PLAIN).fit(Y, F)
     assert a.rank_ == b.rank_ and np.allclose(a.predict(Y), b.predict(Y), rtol=0, atol=1e-9)
 
 
@@ -226,7 +227,7 @@ def test_gaussian_decoder_is_kernel_ridge_with_a_penalised_bias(d, length_scale,
     Z = np.random.default_rng(1).uniform(-0.2, 1.2, size=(90, d))
     K = np.exp(-squared(Y / length_scale, Y / length_scale) / 2)
     K_new = np.exp(-squared(Z / length_scale, Y / length_scale) / 2)
-    decoder = KernelDecoder(length_scale=length_scale, regularization=regularization, **PAPER).fit(Y, F)
+    decoder = KernelDecoder(length_scale=length_scale, regularization=regularization, **PLAIN).fit(Y, F)
     assert decoder.solver_ == "cholesky" and decoder.coef_.shape == (101, 30)
     expected = plain_kernel_ridge(K, K_new, F, regularization)
     bound = 10 * 100 * EPS * 200 / regularization
@@ -286,7 +287,7 @@ def test_multiscale_fields_converge_to_their_kernel(Q):
     Y, F = problem(80)
     Z = np.random.default_rng(1).uniform(size=(40, 2))
     low, high = 1e-3, 8.0
-    decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low, **PAPER).fit(Y, F)
+    decoder = KernelDecoder("multi-gaussian", max_frequency=high, min_frequency=low, **PLAIN).fit(Y, F)
     norm = np.linalg.norm(decoder._fitted.radial.values(Y), 2)
     decoder.set_params(regularization=0.1 * norm)
     theorem = decoder.fit(Y, F).predict(Z)
@@ -395,8 +396,8 @@ def test_the_kernel_of_all_queries_is_never_stored(decoder):
         (KernelDecoder("multi-gaussian", length_scale=[1.0, 1.0]), ValueError, "length_scale is not read"),
         (KernelDecoder(max_frequency=-1), ValueError, "max_frequency is not read .*got -1"),
         (KernelDecoder(min_frequency=np.nan), ValueError, "min_frequency is not read .*got nan"),
-        (KernelDecoder(invariants="momentum"), ValueError, "invariants must be 'mass', None or"),
-        (KernelDecoder(invariant_values=1.0), ValueError, "invariant_values given without invariants"),
+        (KernelDecoder(invariants="momentum"), ValueError, "invariants must be 'auto', 'mass', None or"),
+        (KernelDecoder(invariants=None, invariant_values=1.0), ValueError, "invariant_values given without invariants"),
     ],
 )
 def test_bad_parameters_leave_the_estimator_unfitted(decoder, error, message):

@@ -22,7 +22,7 @@ from randsmap.decoders._capabilities import require
 from randsmap.decoders._families import LENGTHS, check_families
 from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
 from randsmap.decoders._trials import blend, candidates, leading, search, search_threads
-from randsmap.invariants import InvariantParameters, Invariants, common_values, norm_weights
+from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
 from randsmap.metrics import field_norms
 
 
@@ -72,9 +72,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     validation
         Share of the samples, at least 1000 and chosen at random, on which the search is made when there are more; the
         best are then compared on all. Nothing is set aside for good.
-    invariants
-        "auto": mass if the training fields keep it to `invariant_tol`, otherwise none; `chosen_invariants_` says which.
-        Others as in `RANDSMAPDecoder`.
     random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
         the result is deterministic.
@@ -135,7 +132,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     n_trials: int = parameter(int, default=40, low=1)
     families: str | Iterable[str] | None = parameter(default=None, shown="str, sequence of str, or None")
     validation: float = parameter(float, default=0.2, low=0, high=1, strict=True)
-    invariants: Any = parameter(default="auto", shown='"auto", "mass", array (M,) or (M, q), or None')
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
@@ -175,7 +171,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
         labels = check_groups(groups, len(X))
-        self.chosen_invariants_ = self._chosen(F, dtype)
+        self.chosen_invariants_ = self.invariants
+        if isinstance(self.invariants, str) and self.invariants == "auto":
+            self.chosen_invariants_ = "mass" if fit_estimator(self, F, dtype, X).matrix.shape[1] else None
         rng = check_random_state(0 if self.random_state is None else self.random_state)
 
         n, units = len(X), standard_deviations(X)
@@ -195,7 +193,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             [trial.decoder(units, n, everything.seed) for trial in members],
             limit=limit,
             invariants=self.chosen_invariants_,
-            invariant_values=self.invariant_values if self.chosen_invariants_ is not None else None,
+            invariant_values=self.invariant_values,
             invariant_tol=self.invariant_tol,
             cell_weights=self.cell_weights,
             bounds=self.bounds,
@@ -203,13 +201,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         self.held_out_error_ = error
         self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
         return self.best_decoder_.fitted
-
-    def _chosen(self, F, dtype):
-        """Invariants of the blend; the fields decide "auto"."""
-        if not (isinstance(self.invariants, str) and self.invariants == "auto"):
-            return self.invariants
-        mass = Invariants.of_estimator(self, F.shape[1], invariants="mass", bounds=None)
-        return None if common_values(F, mass, dtype)[0] is None else "mass"
 
     invariants_ = of_fit("invariants")
 

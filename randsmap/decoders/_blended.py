@@ -141,6 +141,12 @@ def _across(T, c, u):
     return c[:, None, None] * (T - u * np.sum(u * T, axis=-1, keepdims=True))
 
 
+def _without_invariants(decoder):
+    """A clone of a part, of which nothing is to be kept: it decodes coordinates of the fields."""
+    part = clone(decoder)
+    return part.set_params(invariants=None) if hasattr(part, "invariants") else part
+
+
 @immutable
 class BlendFit(Fit):
     """A fit of a blend: the coordinates x(y) of the geometric median of several decoders' fields, and their directions.
@@ -335,12 +341,12 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
         self._keep_fields(layout)
-        invariants = fit_estimator(self, F, dtype)
+        invariants = fit_estimator(self, F, dtype, X)
         mean, G, B = principal_coordinates(F, invariants.cell_weights)
         scales = standard_deviations(X)
         points = X / scales
         return BlendFit(
-            decoders=[clone(decoder).fit(X, G) for decoder in self.decoders],
+            decoders=[_without_invariants(decoder).fit(X, G) for decoder in self.decoders],
             coefficients=cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B]))),
             points=points,
             latent_scale=scales,
@@ -357,7 +363,6 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         for i, part in enumerate(self.decoders):
             for name in ("invariants", "bounds"):
                 value = getattr(part, name, None)
-                # "auto" finds that coordinates have no invariants
                 if value is not None and not (isinstance(value, str) and value == "auto"):
                     raise ValueError(
                         f"decoders[{i}] has {name}={value!r}, but the parts decode coordinates of the fields, which do "

@@ -56,7 +56,6 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
     )
 
     estimator: Any = parameter(kw_only=False, shown="regressor")
-    invariants: str | ArrayLike | None = parameter(default="mass")
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
@@ -87,7 +86,7 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             check_samples(X=X, y=y)
             F, dtype, layout = check_fields(y, n, blocks=True)
             self._keep_fields(layout)
-            self.invariants_ = fit_estimator(self, F, dtype)
+            self.invariants_ = fit_estimator(self, F, dtype, X)
             if isinstance(F, Rows):
                 as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
                 F = F.array if as_it_is else F[:]

@@ -95,7 +95,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     >>> from randsmap import DoubleDiffusionMapsDecoder
     >>> latents = np.linspace(0, 1, 20)[:, None]
     >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = DoubleDiffusionMapsDecoder(invariants="mass").fit(latents, fields)
+    >>> decoder = DoubleDiffusionMapsDecoder().fit(latents, fields)
     >>> decoder.predict([[0.5]]).round(6)
     array([[0.25, 0.75]])
     """
@@ -142,7 +142,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         n = len(X)
         F, dtype, layout = check_fields(y, n, blocks=True)
         self._keep_fields(layout)
-        invariants = fit_estimator(self, F, dtype)
+        invariants = fit_estimator(self, F, dtype, X)
         scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
         points = in_units(X, scale)
         epsilon, eigenvalues, V, weights = self._harmonics(points)
@@ -227,7 +227,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
     >>> from randsmap import KernelDecoder
     >>> latents = np.linspace(0, 1, 20)[:, None]
     >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8, invariants="mass")
+    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
     >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
     array([[0.25, 0.75]])
     """
@@ -250,7 +250,7 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         fit, regularization = self._unsolved(X), float(self.regularization)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = fit_estimator(self, full_fields(F), dtype)
+        invariants = fit_estimator(self, full_fields(F), dtype, X)
         A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
         A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
         return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)

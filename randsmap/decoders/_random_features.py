@@ -184,7 +184,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
         self._keep_fields(layout)
-        invariants = self._fit_invariants(full_fields(F), dtype)
+        invariants = self._fit_invariants(full_fields(F), dtype, X)
         features, scale = self._fit_map(X)
         rows = FeatureRows(features, X, bias=not self._centred)
         # kept for the leverage, while the caller may change X
@@ -200,7 +200,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
             factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
         return RidgeProblem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
 
-    def _fit_invariants(self, F, dtype):
+    def _fit_invariants(self, F, dtype, X):
         """The invariants of the fields F; None of an RFNNDecoder, which has none."""
         if not isinstance(self, InvariantParameters):
             return None
@@ -215,7 +215,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
                 "bounds need the projection of every row, which constraint='training' does "
                 "not have: use constraint='everywhere'"
             )
-        invariants = fit_estimator(self, F, dtype, keep_constant_cells=everywhere)
+        invariants = fit_estimator(self, F, dtype, X, keep_constant_cells=everywhere)
         if invariants.varying and not everywhere:
             raise ValueError(
                 "constraint='training' imposes one value of the invariants on all fields: give invariant_values, or "
@@ -641,7 +641,6 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegress
     True
     """
 
-    invariants: str | ArrayLike | None = parameter(default="mass")
     constraint: str = parameter(str, default="everywhere", words=("everywhere", "training"))
 
     invariants_ = _of_latest("invariants")

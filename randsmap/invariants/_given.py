@@ -28,6 +28,7 @@ class Invariants:
     tol: float | None = None
     cell_weights: NDArray[np.float64] | None = None  # of the norm in which the projection is orthogonal
     bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # infinite where there is none
+    if_common: bool = False  # the invariants only if the training fields have common values, otherwise none
     keep_constant_cells: bool = True  # cells with one value in all training fields keep it in every field
 
     @classmethod
@@ -44,8 +45,8 @@ class Invariants:
     ) -> Invariants:
         """The parameters of fields of `n_cells` cells, checked; ValueError if one is not valid.
 
-        `invariants` is C, "mass" for the sum of the cells by their weights, or None; `values` may be a number if q is
-        1, and `bounds` is what `check_bounds` takes.
+        `invariants` is C, "mass" for the sum of the cells by their weights, "auto" for mass if it is common, which it
+        must be if `values` are given, or None; `values` may be a number if q is 1; `bounds` as in `check_bounds`.
         """
         limits = check_bounds(bounds, n_cells)
         weights = check_cell_weights(cell_weights, (n_cells,))
@@ -58,7 +59,8 @@ class Invariants:
             values = [values] if np.ndim(values) == 0 else values
             values = as_array(values, "invariant_values", (matrix.shape[1],))
             check_domain(values, "invariant_values")
-        return cls(matrix, values, tol, weights, limits, keep_constant_cells)
+        if_common = isinstance(invariants, str) and invariants == "auto" and values is None
+        return cls(matrix, values, tol, weights, limits, if_common, keep_constant_cells)
 
     @classmethod
     def of_estimator(
@@ -102,8 +104,8 @@ def _check_matrix(invariants, n_cells, cell_weights):
     if invariants is None:
         return np.zeros((n_cells, 0))
     if isinstance(invariants, str):
-        if invariants != "mass":
-            raise ValueError(f"invariants must be 'mass', None or an array, got {invariants!r}")
+        if invariants not in ("auto", "mass"):
+            raise ValueError(f"invariants must be 'auto', 'mass', None or an array, got {invariants!r}")
         return (np.ones(n_cells) if cell_weights is None else cell_weights)[:, None].copy()
     C = invariants if hasattr(invariants, "toarray") else np.asanyarray(invariants)
     if C.ndim == 1:

@@ -18,6 +18,9 @@ class InvariantParameters:
     ----------
     invariants
         Linear invariants C to preserve. "mass": the sum of the cells, weighted by cell_weights if they are given.
+        "auto": mass where all training fields have it to `invariant_tol`, or `invariant_values` gives it; otherwise
+        none. `invariants_.in_words` says which. If all fields but a few have it, because of noise or of one wrong
+        field, it warns. Batches and parts decide by their first fields.
         An array holds one invariant per column; for fields of a shape it may have (*shape,) or (*shape, q).
         Dependent or zero columns are allowed (a warning names a column that is dropped although it is not dependent
         to round-off). None: no invariant, only the constant cells.
@@ -50,7 +53,7 @@ class InvariantParameters:
         All of these, with the projection of fields on them.
     """
 
-    invariants: str | ArrayLike | None = parameter(default=None, shown='"mass", array (M,) or (M, q), or None')
+    invariants: ArrayLike | None = parameter(default="auto", shown='"auto", "mass", array (M,) or (M, q), or None')
     invariant_values: float | ArrayLike | None = parameter(default=None, shown="float, array (q,) or None")
     invariant_tol: float | None = parameter(default=None, shown="float or None")
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from randsmap._interface.callers import warn_caller
 from randsmap._linalg.rows import Rows
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import check_within
@@ -19,7 +20,8 @@ _EPS = np.finfo(float).eps
 _Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
 _VARYING = (
     "If the values vary from field to field (in- and outflow), pass invariant_tol=1.0, and the values of "
-    "each row when decoding (predict's invariant_values=); if the deviation is noise, a larger invariant_tol"
+    "each row when decoding (predict's invariant_values=); if the deviation is noise, a larger invariant_tol; "
+    "invariants=None decodes without invariants"
 )
 
 
@@ -46,15 +48,34 @@ def common_values(
         return None, str(error)
 
 
+def _warn_of_nearly_common(rows, given, reason):
+    """Warn of a mass that most of the fields have but for noise: nobody may have asked for fields without one."""
+    parts = [
+        (invariant_values(given.matrix, block)[0], invariant_values(given.matrix, block - rows[:1])[1])
+        for _, _, block in rows.blocks(what="checking")
+    ]
+    masses, changes = (np.concatenate(part) for part in zip(*parts))
+    # small beside the mass, and beside what moves in the fields: a large background has nearly one mass by itself
+    if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * min(abs(np.median(masses)), np.median(changes)):
+        warn_caller(
+            "invariants='auto' finds no mass that all training fields have, although most have nearly the same one: "
+            f"decoded fields will not conserve it. invariants=None says that it is not wanted. As it is, {reason}"
+        )
+
+
 def fit_estimator(
-    estimator: Any, F: NDArray[np.float64] | Rows, dtype: DTypeLike, *, keep_constant_cells: bool = True
+    estimator: Any, F: NDArray[np.float64] | Rows, dtype: DTypeLike, X: Any = None, *, keep_constant_cells: bool = True
 ) -> AffineInvariants:
-    """`fit_invariants` with the parameters of an estimator; the error names X and y if they look swapped."""
+    """`fit_invariants` with the parameters of an estimator; ValueError, too, if the latents X and F look swapped."""
+    d, M = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else 0, F.shape[1]
     try:
-        given = Invariants.of_estimator(estimator, F.shape[1], keep_constant_cells=keep_constant_cells)
-        return fit_invariants(F, given, dtype)
+        given = Invariants.of_estimator(estimator, M, keep_constant_cells=keep_constant_cells)
+        found = fit_invariants(F, given, dtype)
+        if d > M and given.if_common and not found.matrix.shape[1]:
+            if common_values(X, Invariants.of(d, tol=1e-4))[0] is not None:
+                raise ValueError("all latents have one mass, and the fields none. If not, invariants=None says so")
+        return found
     except ValueError as error:
-        d, M = getattr(estimator, "n_features_in_", 0), F.shape[1]
         if d <= M:
             raise
         raise ValueError(
@@ -132,8 +153,17 @@ class RunningInvariants:
             lowest = (found - tol * scale).max(axis=0, initial=-np.inf)
             highest = (found + tol * scale).min(axis=0, initial=np.inf)
         new = self._plus(len(rows), constant, first, found.T.tolist(), scale.T.tolist(), lowest, highest)
+        new = replace(new, given=replace(self.given, if_common=False))  # decided by the first fields
         invariants = new.invariants()
-        new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        try:
+            new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
+        except ValueError as error:
+            if not self.given.if_common:
+                raise
+            _warn_of_nearly_common(rows, new.given, error)
+            given = replace(new.given, matrix=new.given.matrix[:, :0])
+            new = replace(new, given=given, sums=(), scale_sums=(), lowest=new.lowest[:0], highest=new.highest[:0])
+            invariants = new.invariants()
         if not self.n:
             invariants.warn_of_dependent()
         return new, invariants
@@ -225,5 +255,5 @@ def _check_fields(found, scale, typical, values, tol, where):
             f"the training fields do not satisfy invariant {j}: field {i}{where} has the value "
             f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
             "field must be a row, not a column; cells of different size need cell_weights. "
-            f"{_VARYING}; invariants=None decodes without invariants"
+            f"{_VARYING}"
         )

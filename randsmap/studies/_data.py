@@ -64,7 +64,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
     if conserves:
         try:
             # `fit` of all conservative decoders checks the mass; this one has nothing else to do
-            randsmap.ConservativeRegressor(DummyRegressor()).fit(np.arange(len(F))[:, None], F)
+            randsmap.ConservativeRegressor(DummyRegressor(), invariants="mass").fit(np.arange(len(F))[:, None], F)
         except ValueError as error:
             raise ValueError(
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -220,8 +221,9 @@ def paper_cases(
         "MS-RFF": (randsmap.MultiscaleFourierFeatures(), "features__max_frequency"),
         "Sig": sigmoids,
     }
-    conservative, plain = randsmap.RANDSMAPDecoder, randsmap.RFNNDecoder
+    conservative, plain = partial(randsmap.RANDSMAPDecoder, invariants="mass"), randsmap.RFNNDecoder
     ddm, kernel = randsmap.DoubleDiffusionMapsDecoder, randsmap.KernelDecoder
+    free = {**PAPER, "invariants": None}
     # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
     kind, ridge, mass = ("RANDSMAP", conservative, "mass") if conserves else ("RFNN", plain, None)
 
@@ -229,11 +231,11 @@ def paper_cases(
         add(f"{kind}-{name}", ridge(features, **RIDGE), parameter)
     if conserves:
         add("RFNN-Sig", plain(sigmoids[0], **RIDGE), sigmoids[1])
-    add("DDM", ddm(**PAPER), "epsilon_scale")
+    add("DDM", ddm(**free), "epsilon_scale")
     if starred is not None:
         weight, rank = starred
         beyond = (weight,) if weight > ranges["epsilon_scale"][1] else ()  # the range that the paper's text gives
-        add(f"DDM-r{rank}", ddm(rank=rank, **PAPER), "epsilon_scale", beyond, by_map=True, paper_label="DDM")
+        add(f"DDM-r{rank}", ddm(rank=rank, **free), "epsilon_scale", beyond, by_map=True, paper_label="DDM")
     add("k-NN", randsmap.KNNDecoder(objective="encoder"), "n_neighbors")
 
     n_paper = len(cases)

@@ -418,7 +418,7 @@ def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[_EncoderTria
         for width in widths
     ]
     if d < min(shape):
-        encoders.append(POD(d))
+        encoders.append(POD(d, invariants=None))  # only encodes
     return [_EncoderTrial(encoder) for encoder in encoders]
 
 
