@@ -2,6 +2,8 @@
 
 Examples of hypothesis are the same for everybody: a run that passes passes again, here and elsewhere;
 `HYPOTHESIS_PROFILE=random pytest` looks for new ones.
+
+`pytest -n 2` shares the tests between two processes.
 """
 
 import functools
@@ -15,6 +17,12 @@ from helpers import python
 settings.register_profile("fixed", derandomize=True)
 settings.register_profile("random", derandomize=False)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
+
+
+def pytest_configure(config):
+    if getattr(config.option, "numprocesses", None):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # of each process: the other cores are the others'
+
 
 LEVELS = ("baseline", "avx2", "avx512")
 
@@ -54,8 +62,17 @@ def levels():
     return [level for level in LEVELS if not missing(level)]
 
 
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of a process that xdist started
+        session.config.workeroutput["missing"] = _missing
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error):
+    for level, n in getattr(node, "workeroutput", {}).get("missing", {}).items():
+        _missing[level] = _missing.get(level, 0) + n
+
+
 def pytest_terminal_summary(terminalreporter):
-    if level_that_runs.cache_info().currsize:
-        line = "instruction levels tested: " + ", ".join(v for v in LEVELS if level_that_runs(v) == v)
-        line += "".join(f"; not {v}, in {n} tests: {missing(v)}" for v, n in list(_missing.items()))
-        terminalreporter.write_line(line)
+    for level, n in list(_missing.items()):
+        terminalreporter.write_line(f"not in {n} tests: {missing(level)}")

@@ -689,6 +689,7 @@ def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots
     assert run("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "G.npy") == 0
     assert np.load(tmp_path / "G.npy").shape == (60, 40)
     assert run(*plain) == 0
+    capsys.readouterr()
     message = failing(("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "H.npy"), capsys)
     assert "which knows no parameters" in message and not (tmp_path / "H.npy").exists()
 
@@ -1085,7 +1086,7 @@ def test_evaluate_and_report_know_the_training_data_of_any_model(tmp_path, snaps
     text = capsys.readouterr().out
     assert (
         text.startswith("When the model was fitted: no held-out error is stored")
-        and "fitted to 66.7% of these snapshots" in text
+        and "fitted to 66.7 % of these snapshots" in text
     )
     facts = facts_in_words(load(tmp_path / "m"), snapshots[40:])
     assert len(list(facts)) == 1

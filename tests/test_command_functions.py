@@ -183,6 +183,8 @@ def test_folded_embeddings_are_named_with_their_rows():
     for i, j in pairs:
         assert abs(Y[i] - Y[j]).max() < 0.01 * Y.std()
         assert np.linalg.norm(ring[i] - ring[j]) > 0.25 * np.linalg.norm(ring - ring.mean(axis=0), axis=1).mean()
+    with pytest.warns(UserWarning, match="nearly equal latents.*rows"):
+        randsmap.autotune(ring, model=ManifoldModel(randsmap.DiffusionMaps(1)), n_trials=1, families="k-nn")
     assert folds_in_words(ManifoldModel(POD(2)).fit(ring), ring) is None
     bumps = np.exp(-(((x - angle[:, None] / 4) / 0.3) ** 2))  # one coordinate, unfolded: no two fields are equal
     unfolded = ManifoldModel(randsmap.DiffusionMaps(1, epsilon_scale=0.12), KernelDecoder()).fit(bumps)

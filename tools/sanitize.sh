@@ -7,9 +7,10 @@
 #     tools/sanitize.sh --threads --python PYTHON       # GCC: races, see below
 #
 # Address and undefined behaviour (division by zero and overflowing conversions of floating-point numbers included) by
-# default; with --threads races instead: of C threads that share frozen decoders (tests/c/test_threads.c), and of
-# Python's that share kernels, decoders and the pool (tests/test_threads.py). Python, NumPy and BLAS are not built so:
-# what they read and write is not seen, what the kernels do is, and the interpreter's locks are understood.
+# default; with --threads races instead, at the highest level: of C threads that share frozen decoders
+# (tests/c/test_threads.c), and of Python's that share kernels, decoders and the pool (tests/test_threads.py). Python, NumPy
+# and BLAS are not built so: what they read and write is not seen, what the kernels do is, and the interpreter's locks are
+# understood.
 # PYTHON is an interpreter with the packages that build and test randsmap (pip install .[dev,test] does it).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -72,6 +73,7 @@ for level in avx512 avx2 baseline; do # the highest first
   found=$(sanitized "$level" "$python" -c \
     'from randsmap._kernels import vecmath; print(vecmath.cpu_level())')
   if [ "$found" = "$level" ]; then levels+=("$level"); else echo "no $level here: not run"; fi
+  [ $kind = address ] || [ ${#levels[@]} -eq 0 ] || break # which threads share what is the same at every level
 done
 for level in "${levels[@]}"; do
   echo "+ -- $level"

@@ -57,7 +57,11 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
     """
     path = expanded(path)
     target = Path(os.path.realpath(path))
-    places = [target] if os.path.exists(path) else []
+    places = [target]
+    try:
+        os.stat(path)
+    except FileNotFoundError:  # other errors, such as a loop of links, are errors
+        places = []
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}")
     if target.is_dir():

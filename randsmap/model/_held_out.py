@@ -66,7 +66,7 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
     if known >= 0.995:
         yield "The model was fitted to these snapshots: these are training errors, those of others may be larger."
     elif known > 0:
-        yield f"The model was fitted to {known:.1%} of these snapshots: errors of the others may be larger."
+        yield f"The model was fitted to {100 * known:.1f} % of these snapshots: errors of the others may be larger."
 
 
 def _known_share(model: Any, snapshots: Any) -> float:
