@@ -9,6 +9,24 @@ from randsmap._interface.parameters import document
 _Documented = TypeVar("_Documented")
 
 _TEXTS = {
+    "training": """\
+X : array-like (n, d)
+    Latent coordinates, n >= 2.
+y : array-like (n, M) or (n, *shape)
+    Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. `predict`
+    returns a DataArray if y is one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are
+    read by blocks, except with solver="krylov", constraint="training" or weights, which need them as a whole.""",
+    "result_of_fit": """\
+Returns
+-------
+self
+
+Raises
+------
+ValueError, TypeError
+    If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do
+    not satisfy the invariants, or (numpy.linalg.LinAlgError) a requested factorisation fails. The estimator
+    then keeps its state.""",
     "latents": """\
 X : array-like (n, d)
     Latent points; there may be no rows.""",

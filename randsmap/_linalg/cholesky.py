@@ -46,11 +46,11 @@ def gram_is_accurate(norm: float, regularization: float) -> bool:
     return not np.isfinite(norm) or bool(_EPS * norm <= 1e-6 * regularization)
 
 
-def gram_norm(G: _Values, uncentred: int | None = None) -> float:
+def gram_norm(G: _Values, uncentred: float | None = None) -> float:
     """|Phi|^2, the largest eigenvalue of the Gram matrix G (upper triangle) of Phi without its mean.
 
-    uncentred : None if G is of rows less their mean; n if G is [1 | Phi]^T [1 | Phi] of n rows; 0 if G is
-        [1 | Phi] [1 | Phi]^T
+    uncentred : None if G is of rows less their mean; n, or the sum of weights, if G is [1 | Phi]^T [1 | Phi] of n rows;
+        0 if G is [1 | Phi] [1 | Phi]^T
     """
     # twelve steps of the Lanczos method give the largest eigenvalue to a few per cent
     steps = 12
@@ -138,12 +138,17 @@ class Cholesky:
         sums = self._sums
         if sums is None or self._fields is not F:
             rows = self._rows
-            if not rows.bias:
+            centred, fields = not rows.bias and rows.root is None, F
+            if centred:
                 rows.mean = None  # the accumulator finds it, block by block
-            accumulator = GramAccumulator(rows.width, F.shape[1], not rows.bias)
+            elif rows.root is not None:
+                fields, field_mean = less_means(rows, F)
+            accumulator = GramAccumulator(rows.width, F.shape[1], centred)
             for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
-                accumulator.add(Phi, F[start:stop])
+                accumulator.add(Phi, fields[start:stop])
             sums = accumulator.totals()
+            if rows.root is not None:
+                sums = *sums[:2], rows.mean, field_mean
             self._fields, self._sums = (F, sums) if self._keep else (None, None)
         G, H, *means = sums
         return (G.copy(), H.copy(), *means) if self._keep else sums
@@ -171,6 +176,8 @@ class Cholesky:
         """Phi, less its mean without a bias, and its Gram matrix."""
         if self._gram is None:
             rows = self._rows
+            if rows.root is not None:
+                rows.centre()
             Phi = rows.whole()
             if not rows.bias and rows.mean is None:
                 rows.mean = Phi.mean(axis=0)
@@ -185,8 +192,10 @@ class Cholesky:
         """True if H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
         if self._auto:
             if self._norm is None:
-                n = 0 if self._is_dual else self._rows.n
-                self._norm = gram_norm(G, n if self._rows.bias else None)
+                n: Any = 0 if self._is_dual else self._rows.total
+                if not self._rows.bias or (self._is_dual and self._rows.root is not None):
+                    n = None  # of weighted samples the norm with the bias, which is more
+                self._norm = gram_norm(G, n)
             if not gram_is_accurate(self._norm, regularization):
                 return False
         return cholesky_solve(G, H, regularization, self._auto)

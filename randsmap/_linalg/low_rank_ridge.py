@@ -71,7 +71,7 @@ class LowRank:
     def __init__(
         self, rows: FeatureRows, most: int, regularizations: Sequence[float], tol: float | None, *, forced: bool
     ) -> None:
-        self.n, self.bias = rows.n, rows.bias
+        self.n, self.bias, self.total, self.root = rows.n, rows.bias, rows.total, None
         self.mean: _Values | None = None
         self.tol = 1e-8 if tol is None else tol if forced else min(tol, 1e-8)
         self._features = rows.without_bias()

@@ -131,7 +131,9 @@ class RidgeFactor:
         """Names of the methods to be tried for M right-hand sides."""
         if self._solver == "auto" and not regularization > 0:
             return ["spectral"]
-        return choose(self._rows.n, self._rows.width, self._cells or M, max(1, len(self._lambdas)), self._solver)
+        names = choose(self._rows.n, self._rows.width, self._cells or M, max(1, len(self._lambdas)), self._solver)
+        # the low-rank space is tested on samples without weights
+        return [name for name in names if name != "lowrank" or self._rows.root is None]
 
     def _method(self, name, M):
         """The method of that name, made when it is first asked for."""

@@ -342,11 +342,16 @@ class FeatureRows(Rows):
     """Rows of Phi = [1 | features of the latents `points`] (paper Eq. RFNNBasis); without `bias` the features alone.
 
     They are computed block by block, so that Phi need not be stored whole: the package's own maps by their kernel, any
-    other transformer by its `transform`.
+    other transformer by its `transform`. With `weights` (n,) of the points their mean is weighted, and what is read are
+    the rows, less that, times the `root` of their weights.
     """
 
-    def __init__(self, features: Any, X: _Values, *, bias: bool = True) -> None:
+    root: _Values | None = None
+
+    def __init__(self, features: Any, X: _Values, *, bias: bool = True, weights: _Values | None = None) -> None:
         self.bias, self.dtype, self.mean = bias, np.dtype(np.float64), None
+        if weights is not None:
+            self.root = np.sqrt(weights)
         self.points, self._features = X, features
         if hasattr(features, "activation_parameters"):
             self._map = features.activation_parameters()
@@ -358,7 +363,7 @@ class FeatureRows(Rows):
 
     def take(self, rows: Any) -> FeatureRows:
         """The rows of some of the points, by their indices or a slice, less the same mean."""
-        return self._like(self.points[rows], self.bias, self.mean)
+        return self._like(self.points[rows], self.bias, self.mean, None if self.root is None else self.root[rows])
 
     def at(self, X: _Values) -> FeatureRows:
         """The rows of other points (m, d), less the same mean."""
@@ -371,10 +376,10 @@ class FeatureRows(Rows):
 
     def without_bias(self) -> FeatureRows:
         """The features alone, as they are."""
-        return self._like(self.points, False, None)
+        return self._like(self.points, False, None, self.root)
 
-    def _like(self, X, bias, mean):
-        return self._with(points=X, bias=bias, mean=mean, shape=(len(X), self.width + bias - self.bias))
+    def _like(self, X, bias, mean, root=None):
+        return self._with(points=X, bias=bias, mean=mean, root=root, shape=(len(X), self.width + bias - self.bias))
 
     def metric_points(self, points: NDArray[np.intp]) -> _Values:
         """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
@@ -390,6 +395,11 @@ class FeatureRows(Rows):
         """Take the mean off all rows from now on, unless there is a bias."""
         if not self.bias and self.mean is None:
             self.mean = mean_of(self)
+
+    @property
+    def total(self) -> float:
+        """Sum of the weights; n without."""
+        return float(self.n) if self.root is None else float(self.root @ self.root)
 
     def __getitem__(self, rows: Any) -> _Values:
         return self.take(rows).whole()
@@ -411,6 +421,8 @@ class FeatureRows(Rows):
                 parallel_rows(task, len(X), 64)
         if self.mean is not None:
             out -= self.mean
+        if self.root is not None:
+            out *= self.root[start:stop, None]
 
     def whole(self) -> _Values:
         """All of Phi, (n, width)."""
@@ -431,16 +443,25 @@ class FeatureRows(Rows):
 def mean_of(rows: Any) -> _Values:
     """Mean of rows that have `blocks`, block by block."""
     total = np.zeros(rows.width)
-    for _, _, block in rows.blocks():
-        total += block.sum(axis=0)
-    return total / rows.n
+    for start, stop, block in rows.blocks():
+        total += block.sum(axis=0) if rows.root is None else rows.root[start:stop] @ block
+    return total / rows.total
 
 
 def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
-    """Fields F less their mean, and that, with feature rows that become less theirs; with a bias F itself, and None."""
+    """Fields F less their mean, and that, with feature rows that become less theirs; with a bias F itself, and None.
+
+    With weights the fields are an array, and the means and what is returned are weighted as the rows are.
+    """
+    root = rows.root
     if rows.bias:
-        return F, None
+        return F if root is None else F * root[:, None], None
     rows.centre()
+    if root is not None:
+        shares = root**2 / rows.total
+        mean = shares @ F
+        mean += shares @ (F - mean)  # what the first has lost
+        return (F - mean) * root[:, None], mean
     F = (F if isinstance(F, Rows) else Rows(F)).centred()
     return F, F.mean
 

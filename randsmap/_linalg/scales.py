@@ -47,8 +47,8 @@ def error_scales(norms: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.maximum(norms, SMALLEST_SHARE * median_norm(norms) or 1.0)
 
 
-def standard_deviations(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Standard deviation (d,) of each column of X (n, d); 1 for a column whose spread is round-off.
+def standard_deviations(X: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Standard deviation (d,) of each column of X (n, d), of rows of `weights`; 1 for one whose spread is round-off.
 
     The sums are rounded once, so that the result does not depend on the order of the rows.
     """
@@ -56,10 +56,11 @@ def standard_deviations(X: NDArray[np.float64]) -> NDArray[np.float64]:
     round_off = 1e-12
     peak = np.abs(X).max(axis=0)
     safe = np.where(peak > 0, peak, 1.0)
-    spread = np.array([_standard_deviation(column) for column in (X / safe).T])
+    spread = np.array([_standard_deviation(column, 1.0 if weights is None else weights) for column in (X / safe).T])
     return np.where(spread > round_off, safe * spread, 1.0)
 
 
-def _standard_deviation(x):
-    mean = math.fsum(x.tolist()) / len(x)
-    return math.sqrt(math.fsum(((x - mean) ** 2).tolist()) / len(x))
+def _standard_deviation(x, weights):
+    total = math.fsum(np.broadcast_to(weights, x.shape).tolist())
+    mean = math.fsum((weights * x).tolist()) / total
+    return math.sqrt(math.fsum((weights * (x - mean) ** 2).tolist()) / total)

@@ -92,7 +92,7 @@ class Spectral:
     def _round_off(self, size):
         """Of singular values over the largest, for rows of Frobenius norm `size`: that of the rows with their mean."""
         rows = self._rows
-        mean = 0.0 if rows.mean is None else np.sqrt(rows.n) * np.linalg.norm(rows.mean)
+        mean = 0.0 if rows.mean is None else np.sqrt(rows.total) * np.linalg.norm(rows.mean)
         return max(16, rows.n, rows.width) * _EPS * np.hypot(1.0, mean / max(size, _TINY))
 
     def _triangular_system(self):
@@ -116,7 +116,9 @@ class Spectral:
             U, sigma, _ = _svd(A)
         sigma = sigma[sigma > self._round_off(np.linalg.norm(sigma)) * sigma[0]]
         U = np.ascontiguousarray(U[:, : len(sigma)])
-        constant = np.full((len(U), int(not self._rows.bias)), len(U) ** -0.5)
+        constant = np.full((len(U), int(not self._rows.bias)), self._rows.total**-0.5)
+        if self._rows.root is not None:
+            constant *= self._rows.root[:, None]
         return HatMatrix.with_tail(constant, U, sigma**2)
 
     def leverage(self, regularization: float) -> FeatureLeverage:
@@ -135,7 +137,7 @@ class Spectral:
                 W, regularization = (Vt[kept] / sigma[kept, None]).T, 0.0
             if basis is not None:
                 W = basis @ W
-        offset, Q = 0.0 if rows.bias else 1 / rows.n, basis if regularization else None
+        offset, Q = 0.0 if rows.bias else 1 / rows.total, basis if regularization else None
         return FeatureLeverage(np.ascontiguousarray(W), rows.mean, offset, Q, regularization)
 
 
@@ -315,7 +317,8 @@ class FeatureLeverage:
 
     Computed as offset + |psi W|^2 + |psi - psi Q Q^T|^2 / lambda: sums of squares, whose errors enter squared. W W^T is
     the inverse of Psi^T Psi + lambda I, or its part in the span of Q: orthonormal columns that span the rows of Psi,
-    where these are fewer than its columns. Without a mean there is a bias, and the offset, otherwise 1/n, is 0.
+    where these are fewer than its columns. Without a mean there is a bias, and the offset, otherwise 1/n (of weighted
+    rows 1 over their sum), is 0.
     Reference: D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
     """
 

@@ -68,6 +68,28 @@ def check_fields(
     return F, y.dtype, layout
 
 
+def weighted_samples(sample_weight: Any, X: Any, F: Any) -> tuple[NDArray[np.float64] | None, Any, Any]:
+    """Weights of the rows of X and F that have one, None where all are 1, and these rows."""
+    if sample_weight is None:
+        return None, X, F
+    weights = _checked_sample_weight(sample_weight, len(X))
+    check_domain(weights, "sample_weight", each=True)
+    kept = np.flatnonzero(weights)
+    if len(kept) < 2:
+        raise ValueError(f"sample_weight must be positive for at least 2 rows, got {len(kept)}")
+    if len(kept) < len(weights):
+        weights, X, F = weights[kept], X[kept], F[kept]
+    return (None if (weights == 1).all() else weights.copy()), X, F
+
+
+def _checked_sample_weight(sample_weight, n):
+    checked = as_array(sample_weight, "sample_weight", (n,))
+    i = int(np.argmin(checked))
+    if checked[i] < 0 or not checked.any():
+        raise ValueError(f"sample_weight must be >= 0, and not zero for all rows, got {checked[i]} for row {i}")
+    return checked
+
+
 def full_fields(F: Any) -> Any:
     """The fields themselves of FactoredRows."""
     return F.array if isinstance(F, FactoredRows) else F
@@ -104,14 +126,14 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-def fitted_scale(latent_scale: Any, X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Units (d,) of the latent coordinates X (n, d): "std", a number, an array (d,) or None (1)."""
+def fitted_scale(latent_scale: Any, X: NDArray[np.float64], weights: Any = None) -> NDArray[np.float64]:
+    """Units (d,) of the latent coordinates X (n, d), of `weights`: "std", a number, an array (d,) or None (1)."""
     d = X.shape[1]
     if latent_scale is None:
         return np.ones(d)
     if isinstance(latent_scale, str):
         check_choice(latent_scale, "latent_scale", ("std",))
-        return standard_deviations(X)
+        return standard_deviations(X, weights)
     return np.full(d, check_length_scale(latent_scale, d, "latent_scale"))
 
 
@@ -184,12 +206,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
             true, predicted.reshape(true.shape), cell_weights=None if weights is None else weights.ravel()
         )
         if sample_weight is not None:
-            sample_weight = as_array(sample_weight, "sample_weight", (len(true),))
-            i = int(np.argmin(sample_weight))
-            if sample_weight[i] < 0 or not sample_weight.any():
-                raise ValueError(
-                    f"sample_weight must be >= 0, and positive for some row, got {sample_weight[i]} for row {i}"
-                )
+            sample_weight = _checked_sample_weight(sample_weight, len(true))
         return -float(np.average(errors, weights=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
@@ -292,31 +309,11 @@ class HoldsFit:
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        y : array-like (n, M) or (n, *shape)
-            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. `predict`
-            returns a DataArray if y is one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are
-            read by blocks, except with solver="krylov" and constraint="training", which need them as a whole.
+        {training}
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do
-            not satisfy the invariants, or (numpy.linalg.LinAlgError) a requested factorisation fails. The estimator
-            then keeps its state.
+        {result_of_fit}
         """
-        with restored_on_error(self):
-            check_samples(X=X, y=y)
-            fitted = self.fit_state(X, y)
-            # `predict` then changes nothing, and threads may share the decoder
-            fitted.prepare()
-            self._fitted = fitted
-        return self
+        return fit_weighted(self, X, y)
 
     def fit_state(self, X: ArrayLike, y: ArrayLike) -> Fit:
         """The result of a fit; `fit` keeps it."""
@@ -595,3 +592,25 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes
         if cells != self._n_outputs:
             raise ValueError(f"fields of shape {self.field_shape_}, coefficients of {cells} cells")
+
+
+@shared_texts
+def fit_weighted(self: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
+    """Fit the decoder to latent points and their fields.
+
+    Parameters
+    ----------
+    {training}
+    sample_weight : array-like (n,), optional
+        Weights >= 0 of the squared errors: an integer stands for so many equal rows, 0 for none. Invariants and bounds
+        hold as ever. Not with solver="lowrank", output_rank, constraint="training" or interpolating kernels.
+
+    {result_of_fit}
+    """
+    with restored_on_error(self):
+        check_samples(X=X, y=y, sample_weight=sample_weight)
+        fitted = self.fit_state(X, y, *(() if sample_weight is None else (sample_weight,)))
+        # `predict` then changes nothing, and threads may share the decoder
+        fitted.prepare()
+        self._fitted = fitted
+    return self

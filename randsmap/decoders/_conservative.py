@@ -12,7 +12,7 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
-from randsmap.decoders._base import FieldRegressor, available_if, check_fields
+from randsmap.decoders._base import FieldRegressor, available_if, check_fields, weighted_samples
 from randsmap.decoders._capabilities import require
 from randsmap.invariants import InvariantParameters, fit_estimator
 
@@ -86,7 +86,9 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
             check_samples(X=X, y=y)
             F, dtype, layout = check_fields(y, n, blocks=True)
             self._keep_fields(layout)
-            self.invariants_ = fit_estimator(self, F, dtype, X)
+            # without the rows that the regressor leaves out
+            _, Z, G = weighted_samples(fit_params.get("sample_weight"), X, F)
+            self.invariants_ = fit_estimator(self, G, dtype, Z)
             if isinstance(F, Rows):
                 as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
                 F = F.array if as_it_is else F[:]

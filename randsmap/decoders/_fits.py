@@ -57,6 +57,7 @@ class RidgeFit(Fit):
     factor: NDArray[np.float64] | None = saved(Array("w", "r", optional=True), default=None)
     factor_mean: NDArray[np.float64] | None = saved(Array("P", optional=True), default=None)
     factor_offset: float = saved(Parameter(float, low=0, high=1), default=0.0)
+    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
 
     def _restore(self) -> None:
         M = self.coefficients.shape[1]
@@ -113,10 +114,11 @@ class RidgeFit(Fit):
         elif self.factor is not None:
             ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
         else:
-            rows = FeatureRows(self.features, self.points, bias=not self.free_bias)
+            rows = FeatureRows(self.features, self.points, bias=not self.free_bias, weights=self.weights)
             ridge = RidgeFactor(rows, []).leverage(self.regularization)
         training = ridge.values(self.features, self.points)
-        free, highest = np.maximum(1 - training, np.finfo(float).eps), np.inf
+        own = training if self.weights is None else self.weights * training  # share of a sample in its decoded field
+        free, highest = np.maximum(1 - own, np.finfo(float).eps), np.inf
         if self.regularization:
             held_out = training / free
             highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
@@ -139,6 +141,7 @@ class RidgeProblem:
     invariants: AffineInvariants | None
     regularizations: list[float]  # that will be asked for
     factor: RidgeFactor | None  # None: constraint="training"
+    weights: NDArray[np.float64] | None  # of the points
 
     def fit(self, regularization: float) -> RidgeFit:
         """The fit for one of the regularizations."""
@@ -158,6 +161,7 @@ class RidgeProblem:
             n_samples=len(self.points),
             regularization=float(regularization),
             free_bias=not self.rows.bias,
+            weights=self.weights,
         )
 
     def _coefficients(self, regularization):
@@ -205,6 +209,7 @@ class KernelFit(Fit):
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
     solver: str = saved(Parameter(str, words=("cholesky", "eigenvalues")), default="")
     regularization: float = saved(Parameter(float, low=0), default=0.0)
+    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
 
     def _restore(self) -> None:
         if (self.kind == "multi-gaussian") != (self.frequencies is not None):
@@ -234,8 +239,13 @@ class KernelFit(Fit):
         return polynomial_tail(in_units(X - self.centre, self.lengths), 1)
 
     def dual(self, X: NDArray[np.float64]) -> Dual:
-        """The regression on the training points X."""
-        return Dual(self.radial.values(self.points) + self.penalised_bias, self.tail(X))
+        """The regression on the training points X; with weights its rows and columns are `weighted`."""
+        K, T = self.radial.values(self.points) + self.penalised_bias, self.tail(X)
+        return Dual(K if self.weights is None else self.weighted(self.weighted(K).T), self.weighted(T))
+
+    def weighted(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A (n, m), a row for each training point, times the roots of their weights."""
+        return A if self.weights is None else np.ascontiguousarray(A * np.sqrt(self.weights)[:, None])
 
     @property
     def training_points(self) -> NDArray[np.float64]:
@@ -254,15 +264,21 @@ class KernelFit(Fit):
         """The leverage of any point."""
         points = self.training_points
         dual = self.dual(points)
-        own = float(dual.K[0, 0])
+        weights = np.ones(len(points)) if self.weights is None else self.weights
+        own = float(dual.K[0, 0] / weights[0])
         values, training, held_out, is_variance = dual.leverage(self.regularization)
+        held_out = held_out / weights
 
         def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
             T, x = self.tail(X), in_units(X, self.lengths)
-            return in_blocks(self.radial, self.points, x, lambda k, part: values(k + self.penalised_bias, T[part], own))
+
+            def leverage(k, part):
+                return values(self.weighted((k + self.penalised_bias).T).T, T[part], own)
+
+            return in_blocks(self.radial, self.points, x, leverage)
 
         highest = (own if is_variance else own / self.regularization) or np.inf
-        return Leverage(at, points, at(points) if training is None else training, held_out, highest)
+        return Leverage(at, points, at(points) if training is None else training / weights, held_out, highest)
 
 
 # -- Geometric harmonics ---------------------------------------------------------------------------

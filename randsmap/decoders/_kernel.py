@@ -24,10 +24,12 @@ from randsmap.decoders._base import (
     check_fields,
     check_unread,
     coordinates_of,
+    fit_weighted,
     fitted_scale,
     full_fields,
     lift,
     of_fit,
+    weighted_samples,
 )
 from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit
 from randsmap.features import check_frequency_range, check_length_scale
@@ -245,11 +247,18 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
     invariants_ = of_fit("invariants")
     solver_ = of_fit("solver")
 
-    def fit_state(self, X, y):
+    fit = fit_weighted
+
+    def fit_state(self, X, y, sample_weight=None):
         X = validate_data(self, X, reset=True, min_samples=2)
-        fit, regularization = self._unsolved(X), float(self.regularization)
-        F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
+        self._check_kernel()
+        as_they_are, regularization = sample_weight is None, float(self.regularization)
+        if not as_they_are and not regularization:
+            raise ValueError("sample_weight needs regularization > 0: at regularization=0 the decoder interpolates")
+        F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
         self._keep_fields(layout)
+        weights, X, F = weighted_samples(sample_weight, X, F)
+        fit = self._unsolved(X, weights)
         invariants = fit_estimator(self, full_fields(F), dtype, X)
         A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
         A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
@@ -268,7 +277,11 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
         C = A[1 : n + 1]
         (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
+        if fit.weights is not None:
+            C *= np.sqrt(fit.weights)[:, None]
         b, solver = fit.dual(X).solve(C, regularization)
+        if fit.weights is not None:
+            C *= np.sqrt(fit.weights)[:, None]
         if len(b):
             A[0], A[n + 1 :] = b[0], b[1:]
         else:
@@ -285,10 +298,10 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
         if self.degree == 0 and kernel == "thin-plate":
             raise ValueError('kernel="thin-plate" needs degree=1, got 0')
 
-    def _unsolved(self, X):
+    def _unsolved(self, X, weights=None):
         """The fit to training points X (n, d) without its coefficients."""
         self._check_kernel()
-        scale, frequencies = fitted_scale(self.latent_scale, X), None
+        scale, frequencies = fitted_scale(self.latent_scale, X, weights), None
         if self.kernel == "multi-gaussian":
             frequencies, lengths = np.array(check_frequency_range(self.min_frequency, self.max_frequency)), scale
         else:
@@ -301,9 +314,10 @@ class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegr
             frequencies=frequencies,
             latent_scale=scale,
             lengths=lengths,
-            centre=X.mean(axis=0) if self.degree else None,
+            centre=np.average(X, axis=0, weights=weights) if self.degree else None,
             free_bias=bool(self.degree or self.center),
             points=in_units(X, lengths),
+            weights=weights,
         )
 
     # -- What needs no fields ----------------------------------------------------------------------------

@@ -33,11 +33,13 @@ from randsmap.decoders._base import (
     available_if,
     check_fields,
     check_unread,
+    fit_weighted,
     fitted_scale,
     full_fields,
     holding,
     is_fitted,
     of_fit,
+    weighted_samples,
 )
 from randsmap.decoders._batches import Batches, check_mergeable, check_streamable, is_map
 from randsmap.decoders._fits import RidgeFit, RidgeProblem
@@ -172,33 +174,37 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         return self.solve() if self.__sklearn_is_fitted__() else self
 
     # -- Fit -------------------------------------------------------------------------------------------
-    def fit_state(self, X, y):
-        problem = self.regression(X, y, [fixed_regularization(self)])
+    fit = fit_weighted
+
+    def fit_state(self, X, y, sample_weight=None):
+        problem = self.regression(X, y, [fixed_regularization(self)], sample_weight)
         fit = problem.fit(*problem.regularizations)
         self._stream = None
         return fit
 
-    def regression(self, X, y, regularizations):
+    def regression(self, X, y, regularizations, sample_weight=None):
         """The regression for several lambdas; [None]: for one that is chosen by held-out errors."""
-        self._check_parameters()
+        as_they_are = sample_weight is None
+        self._check_parameters(weighted=not as_they_are)
         X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), blocks=True, factored=True)
+        F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
         self._keep_fields(layout)
+        weights, X, F = weighted_samples(sample_weight, X, F)
         invariants = self._fit_invariants(full_fields(F), dtype, X)
-        features, scale = self._fit_map(X)
-        rows = FeatureRows(features, X, bias=not self._centred)
+        features, scale = self._fit_map(X, weights)
+        rows = FeatureRows(features, X, bias=not self._centred, weights=weights)
         # kept for the leverage, while the caller may change X
         points = X.copy()
         # by errors of the fields themselves, before they become coordinates in modes
         if None in regularizations:
-            regularizations = [held_out_regularization(features, points, F, getattr(invariants, "cell_weights", None))]
+            regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
         synthesis = factor = None
         if self.output_rank is not None:
             synthesis, F = self._field_modes(F, invariants)
         if self.constraint == "everywhere":
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
-        return RidgeProblem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor)
+        return RidgeProblem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor, weights)
 
     def _fit_invariants(self, F, dtype, X):
         """The invariants of the fields F; None of an RFNNDecoder, which has none."""
@@ -244,7 +250,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         norms = field_norms(F, cell_weights=weights)
         return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms, weights=weights, **options)
 
-    def _fit_map(self, X):
+    def _fit_map(self, X, weights=None):
         """The feature map, fitted to latents X, and their units."""
         own_form = self.constraint == "everywhere"
         if self.features is None:
@@ -259,7 +265,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         if self.random_state is not None:
             names = [name for name in features.get_params() if name.rpartition("__")[2] == "random_state"]
             features.set_params(**dict.fromkeys(names, self.random_state))
-        scale = fitted_scale(self.latent_scale if own_form else None, X)
+        scale = fitted_scale(self.latent_scale if own_form else None, X, weights)
         if (scale == 1).all():
             return features.fit(X), scale
         # the package's own maps take the units into their weights, so that decoding does not divide
@@ -271,11 +277,16 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
     def _centred(self):
         return self.center and self.constraint == "everywhere"
 
-    def _check_parameters(self):
+    def _check_parameters(self, weighted=False):
         check_parameters(self)
         readers = {"tol": ("auto", "lowrank", "krylov"), "max_iter": ("auto", "krylov")}
         unread = [name for name, solvers in readers.items() if self.solver not in solvers]
         check_unread(self, unread, f"by solver={self.solver!r}")
+        if weighted:
+            names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
+            check_unread(self, names, "with sample_weight")
+            if self.solver == "lowrank":
+                raise ValueError("solver='lowrank' has no sample_weight: take 'auto', 'cholesky', 'svd' or 'krylov'")
 
     def fit_path(self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]) -> Callable[[float], Self]:
         """Decoders for several lambdas, which share the features and their products.
@@ -296,15 +307,6 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         ------
         ValueError, TypeError, numpy.linalg.LinAlgError
             As `fit`; an error of one lambda is raised when that decoder is asked for.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import FourierFeatures, RFNNDecoder
-        >>> X = np.linspace(0, 1, 50)[:, None]
-        >>> fitted = RFNNDecoder(FourierFeatures(0.5), random_state=0).fit_path(X, np.sin(3 * X), [1e-6, 1e-3])
-        >>> bool(fitted(1e-6).score(X, np.sin(3 * X)) > fitted(1e-3).score(X, np.sin(3 * X)))
-        True
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
@@ -470,17 +472,6 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         ValueError
             If one of the two has no sums, if they differ (the message names in what), or if the fields of both do not
             satisfy the invariants together. The estimator then keeps the state it had.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import FourierFeatures, RANDSMAPDecoder
-        >>> X = np.linspace(0, 1, 4096)[:, None]
-        >>> F = np.hstack([X**2, 1 - X**2])
-        >>> new = lambda: RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), latent_scale=None, random_state=0)
-        >>> merged = new().partial_fit(X[1024:], F[1024:]).merge(new().partial_fit(X[:1024], F[:1024]))
-        >>> bool((merged.coef_ == new().partial_fit(X, F).coef_).all())
-        True
         """
         check_mergeable(self, other)
         self._fitted, self._stream = None, self.stream.merged(other.stream)

@@ -44,27 +44,27 @@ def batch_regularization(decoder: Any) -> float:
     return regularization
 
 
-def held_out_regularization(
-    features: Any, X: NDArray[np.float64], F: Any, weights: NDArray[np.float64] | None
-) -> float:
-    """lambda for features fitted to X (n, d) and fields F (n, M), by leave-one-out errors in the cells' weights.
+def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float64] | None) -> float:
+    """lambda for feature rows (n, P) and fields F (n, M), by leave-one-out errors in the cells' weights.
 
-    Of more than 300 samples those of 300 at random.
+    Of more than 300 samples those of 300 at random. A sample that has a weight is left out with all of it, and its
+    error counts as much.
     """
-    n = len(X)
+    n = len(F)
     # a factorisation of 300 x 300 costs much less than a fit
     some = np.sort(np.random.RandomState(0).permutation(n)[:300])
-    fields = F.take(some) if isinstance(F, Rows) else Rows(F[some])
-    sizes = error_scales(field_norms(fields, cell_weights=weights))
+    fields, taken = F.take(some) if isinstance(F, Rows) else Rows(F[some]), rows.without_bias().take(some)
+    root = np.ones(len(some)) if taken.root is None else taken.root
+    sizes = error_scales(field_norms(fields, cell_weights=weights)) * root
     with blas_threads(1):
-        G = principal_coordinates(fields, weights)[1]
-        hat = RidgeFactor(FeatureRows(features, X[some], bias=False), []).hat()
+        G = principal_coordinates(fields, weights)[1] * root[:, None]
+        hat = RidgeFactor(taken, []).hat()
     best, chosen = np.inf, PAPER
     for _, regularization in lambda_path(hat.largest):
         errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
         # a field that is lost counts once, however far off it is
-        error = np.where(errors < 1, errors, 1.0).mean()
+        error = np.average(np.where(errors < 1, errors, 1.0), weights=root**2)
         if error < best:
             best, chosen = error, regularization
-    # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples
-    return float(chosen * n / len(some))
+    # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples, or with their weight
+    return float(chosen * rows.total / taken.total)
