@@ -1,5 +1,7 @@
 """Weights of samples in fits: weighted least squares, by every solver."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -125,6 +127,12 @@ def test_a_model_file_keeps_the_weights_that_leverages_need(decoder, tmp_path):
 def test_weights_that_are_none_or_would_not_be_read_are_refused_by_name(decoder, weights, error, message):
     with pytest.raises(error, match=message):
         clone(decoder).fit(X, F, sample_weight=weights)
+
+
+@pytest.mark.parametrize("decoder", [ridge(), KernelDecoder()])
+def test_a_method_that_takes_weights_can_be_pickled(decoder):
+    fit = pickle.loads(pickle.dumps(clone(decoder).fit))
+    assert np.array_equal(fit(X, F, COUNTS).coef_, clone(decoder).fit(X, F, COUNTS).coef_)
 
 
 def test_batches_refuse_weights_by_name():

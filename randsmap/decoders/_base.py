@@ -614,3 +614,6 @@ def fit_weighted(self: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike
         fitted.prepare()
         self._fitted = fitted
     return self
+
+
+fit_weighted.__name__ = "fit"  # by which pickles find the method of a decoder
