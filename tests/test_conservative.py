@@ -238,8 +238,8 @@ def test_parameters_of_the_estimator_are_searched():
 @parametrize_with_checks(
     [
         DDM(epsilon_scale=0.5),
-        KernelDecoder(),
-        KernelDecoder("multi-gaussian"),
+        KernelDecoder(invariants=None),
+        KernelDecoder("multi-gaussian", invariants=None),
         ConservativeRegressor(Ridge(), invariants=None),
         POD(1),
         POD(0.9),

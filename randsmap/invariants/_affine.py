@@ -186,9 +186,10 @@ class AffineInvariants:
                     f"of |C|^T |f|, C the column, not to round-off"
                 )
 
-    def warn_of_units(self, F: ArrayLike) -> None:
+    def warn_of_units(self, F: Any) -> None:
         """Warn if invariants of fields (n, M), of the first hundred, are 1000 times those of the fit, or a 1000th."""
-        F = np.asarray(F[:100], dtype=float).reshape(-1, len(self.matrix))  # type: ignore[index]
+        first = F[:100] if hasattr(F, "__getitem__") else np.asarray(F)[:100]
+        F = np.asarray(first, dtype=float).reshape(-1, len(self.matrix))
         with np.errstate(all="ignore"):
             ratios = np.abs(F @ self.matrix / self.values)
         for j, ratio in enumerate(np.median(ratios, axis=0) if len(F) else []):
