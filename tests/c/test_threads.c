@@ -16,11 +16,14 @@ typedef struct {
 /* All that a decoder computes, one after the other into `out` (NUMBERS). */
 static void compute(const randsmap_decoder *decoder, double *out)
 {
-    double y[ROWS * D], m[ROWS * 2], u[M];
+    randsmap_info_t info;
+    info.size = sizeof info;
+    randsmap_info(decoder, &info);
+    double y[ROWS * D], u[M], *m = allocate((size_t)(ROWS * info.n_invariants + 1) * sizeof *m);
     for (int i = 0; i < ROWS * D; i++)
         y[i] = 0.1 * i - 0.7;
-    for (int i = 0; i < ROWS; i++)
-        m[2 * i] = 1.5, m[2 * i + 1] = 3;
+    for (int i = 0; i < ROWS * info.n_invariants; i++)
+        m[i] = i % info.n_invariants == 0 ? 1.5 : 3;
     for (int i = 0; i < M; i++)
         u[i] = cos(i);
     memset(out, 0, NUMBERS * sizeof *out);
@@ -31,7 +34,7 @@ static void compute(const randsmap_decoder *decoder, double *out)
     randsmap_decode_jvp(decoder, y, NULL, D, one, J, work);
     randsmap_encode(decoder, fields, ROWS, z, work);
     randsmap_vjp(decoder, y, u, z + ROWS * D, work);
-    free(work);
+    free(work), free(m);
 }
 
 static void *run(void *argument)
