@@ -594,7 +594,7 @@ def test_vector_field_is_pushed_forward_and_back():
         return 2 * (x - c[:, None]) / 0.01 * bumps(c)
 
     model = ManifoldModel(
-        DiffusionMaps(1, epsilon_scale=0.3), KernelDecoder(length_scale=0.3, regularization=1e-9)
+        DiffusionMaps(1, epsilon_scale=0.3), KernelDecoder(length_scale=0.3, regularization=1e-9, invariants=None)
     ).fit(bumps(centers))
     c = np.array([0.42, 0.5, 0.55])
     rate = model.encoder_.jvp(bumps(c), speed(c))
