@@ -34,11 +34,11 @@ DECODERS = {
     "krylov": RFNNDecoder(SigmoidFeatures(3.0), random_state=0, solver="krylov", tol=1e-12),
     "multiscale": RFNNDecoder(MultiscaleFourierFeatures(3.0), random_state=0),
     "polynomial": RFNNDecoder(PolynomialFeatures(3, include_bias=False)),
-    "gaussian": KernelDecoder(length_scale=0.7),
-    "small lambda": KernelDecoder(length_scale=0.7, regularization=1e-12),
-    "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=4.0),
-    "harmonics": DoubleDiffusionMapsDecoder(rank=15),
-    "interpolation": DoubleDiffusionMapsDecoder(epsilon=0.6),
+    "gaussian": KernelDecoder(length_scale=0.7, invariants=None),
+    "small lambda": KernelDecoder(length_scale=0.7, regularization=1e-12, invariants=None),
+    "multi-gaussian": KernelDecoder("multi-gaussian", max_frequency=4.0, invariants=None),
+    "harmonics": DoubleDiffusionMapsDecoder(rank=15, invariants=None),
+    "interpolation": DoubleDiffusionMapsDecoder(epsilon=0.6, invariants=None),
 }
 RANDOM = [name for name in DECODERS if isinstance(DECODERS[name], (RFNNDecoder, RANDSMAPDecoder))]
 

@@ -160,7 +160,7 @@ def test_trajectories_are_recognised_in_any_order_but_a_random_one(count, length
         assert "Groups are needed" in trajectories_in_words(ordered)
         assert trajectories_in_words(3 + ordered.reshape(-1, 5, 8)) is not None
     assert trajectories_in_words(shuffled) is None
-    model = ManifoldModel(POD(2)).fit(one_by_one)
+    model = ManifoldModel(POD(2, invariants=None)).fit(one_by_one)
     assert not [text for text in cautions_in_words(model, one_by_one, np.arange(count * length)) if "Groups" in text]
 
 

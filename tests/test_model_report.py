@@ -125,10 +125,9 @@ def test_the_models_own_shape_is_taken(bumps, tmp_path):
     model = randsmap.ManifoldModel(randsmap.POD(1)).fit(bumps)
     lines = write_model_report(model, bumps, tmp_path / "a.html").read_text()
     asked = write_model_report(model, bumps, tmp_path / "b.html", shape=(5, 6)).read_text()
-    given = write_model_report(model, bumps.reshape(-1, 5, 6), tmp_path / "c.html").read_text()
     model.fit(bumps.reshape(-1, 5, 6))
     planes = write_model_report(model, bumps, tmp_path / "d.html").read_text()
-    assert planes == given == asked != lines
+    assert planes == asked != lines
     Page(tmp_path / "d.html").check()
 
 
@@ -151,7 +150,7 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
 
 
 def test_errors_of_empty_fields_are_scaled(bumps):
-    model = randsmap.ManifoldModel(randsmap.POD(2)).fit(bumps)
+    model = randsmap.ManifoldModel(randsmap.POD(2, invariants=None)).fit(bumps)
     fields = np.concatenate([bumps[:5], np.zeros((1, 30))])
     found = _evaluation.evaluate(model, fields)
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
@@ -320,7 +319,9 @@ def test_a_blend_says_what_it_is(bumps, tmp_path, without_pictures):
 def test_the_smallest_models_and_sets(bumps, tmp_path, n, cells):
     fields = bumps[:, 10 : 10 + cells]
     for model in (
-        randsmap.ManifoldModel(randsmap.POD(1), randsmap.KernelDecoder(length_scale=1.0, invariants=None)).fit(fields),
-        randsmap.ManifoldModel(randsmap.POD(1)).fit(fields[:2]),
+        randsmap.ManifoldModel(
+            randsmap.POD(1, invariants=None), randsmap.KernelDecoder(length_scale=1.0, invariants=None)
+        ).fit(fields),
+        randsmap.ManifoldModel(randsmap.POD(1, invariants=None)).fit(fields[:2]),
     ):
         Page(write_model_report(model, fields[:n], tmp_path / "r.html")).check()

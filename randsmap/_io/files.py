@@ -57,7 +57,8 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
     """
     path = expanded(path)
     target = Path(os.path.realpath(path))
-    places = [target]
+    stream = is_stream(path)
+    places = [Path(path) if stream else target]  # a pipe's target is no path
     try:
         os.stat(path)
     except FileNotFoundError:  # other errors, such as a loop of links, are errors
@@ -66,7 +67,7 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}")
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
-    for place in places if is_stream(path) else [*places, target.parent]:
+    for place in places if stream else [*places, target.parent]:
         # os.access grants everything to the superuser
         if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))

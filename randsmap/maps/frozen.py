@@ -268,6 +268,7 @@ class FrozenModel(FrozenDecoder):
     >>> import numpy as np, randsmap
     >>> x = np.linspace(0, 1, 50)
     >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
     >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
     >>> frozen = model.freeze()
     >>> bool(abs(frozen.transform(bumps) - model.transform(bumps)).max() < 1e-12)

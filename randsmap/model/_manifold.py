@@ -330,6 +330,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         >>> import numpy as np, randsmap
         >>> x = np.linspace(0, 1, 50)
         >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+        >>> bumps /= bumps.sum(axis=1, keepdims=True)
         >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
         >>> model.freeze(precision="float32", tol=1e-4)
         FrozenModel(n_components=1, n_cells=50, kind='features', precision='float32')
