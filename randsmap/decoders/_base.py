@@ -31,6 +31,7 @@ from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.metrics import scaled_l2
 
+_Decoder = TypeVar("_Decoder", bound="FieldRegressor")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
@@ -313,7 +314,7 @@ class HoldsFit:
 
         {result_of_fit}
         """
-        return fit_weighted(self, X, y)
+        return fit_weighted(self, X, y)  # type: ignore[type-var]
 
     def fit_state(self, X: ArrayLike, y: ArrayLike) -> Fit:
         """The result of a fit; `fit` keeps it."""
@@ -595,7 +596,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
 
 @shared_texts
-def fit_weighted(self: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Any:
+def fit_weighted(self: _Decoder, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> _Decoder:
     """Fit the decoder to latent points and their fields.
 
     Parameters

@@ -128,8 +128,8 @@ def _wrong_bounds(rng, Z, options, low):
         options["upper"] = options["lower"] - np.maximum(1.0, np.abs(options["lower"]))
         refused(lambda: project_bounds(Z, **options), "exceeds its upper bound")
     elif kind == 2:
-        options["weights"] = -rng.uniform(0.1, 1, M)
-        refused(lambda: project_bounds(Z, **options), "weights must not be negative")
+        options["weights"] = spoiled(rng, np.ones(M))
+        refused(lambda: project_bounds(Z, **options), "weights must be")
     elif kind == 3:
         options["cell_weights"] = spoiled(rng, np.ones(M))
         refused(lambda: project_bounds(Z, **options), "cell_weights must be")
