@@ -230,8 +230,9 @@ def _use(model):
                 pass
             except TypeError as error:  # of a blend, say
                 assert "is not known" in str(error) or "cannot be frozen" in str(error), error
-            except AttributeError as error:  # of a model whose encoder has no inverse, and that has no decoder
-                assert "has no attribute 'inverse_transform'" in str(error), error
+            except AttributeError as error:  # of a model whose part lacks what is asked of it
+                missing = ("inverse_transform", "jacobian", "jvp", "vjp")
+                assert any(f"has no attribute '{name}'" in str(error) for name in missing), error
 
 
 # -- Images ----------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ def regressions(rng):
     features = kind(10.0 ** rng.uniform(-0.5, 1), n_features=P, random_state=0).fit(X)
     bias = bool(rng.integers(2))
     solver = ("auto", "auto", "svd", "krylov", "lowrank")[rng.integers(5)]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet():  # as public functions call it
         warnings.simplefilter("error")
         try:
             factor = RidgeFactor(FeatureRows(features, X, bias=bias), [regularization], solver)
