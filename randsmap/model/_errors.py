@@ -64,12 +64,12 @@ def reconstruction_errors(
     check_samples(snapshots=snapshots, parameters=parameters)
     if parameters is not None and len(real_numbers(parameters, "parameters")) != np.shape(snapshots)[0]:
         raise ValueError(f"parameters must have a row for each of {np.shape(snapshots)[0]} snapshots")
-    F = field_rows(model if parameters is None else model.model_, snapshots, name="snapshots")
+    fitted = model if parameters is None else model.model_
+    F = field_rows(fitted, snapshots, name="snapshots")
     rows = Rows.of(F, "snapshots", min_rows=0)
     if not len(rows):
         raise ValueError("there are no snapshots to evaluate the model on")
     # blocks must not differ in what their errors are relative to
-    fitted = model if parameters is None else model.model_
     errors_of = _measures(getattr(fitted, "decoder_", None), F, norm_weights(fitted.field_shape_, fitted))
     parts = []
     for start, stop, block in rows.blocks(what="evaluating"):
@@ -114,14 +114,16 @@ def held_out_errors(
                 fitted, fields = clone(model), layout.restored(taken(rows, train, "snapshots"))
                 if parameters is None:
                     fitted_parts(fitted, fields, known)
-                    found = fitted.reconstruct(layout.restored(taken(rows, test, "snapshots")))
+                    left_out = taken(rows, test, "snapshots")
+                    found = fitted.reconstruct(layout.restored(left_out))
                 else:
                     fitted.fit(parameters[train], fields, groups=known)
-                    found = fitted.predict(parameters[test], **own_values(fitted, taken(rows, test, "snapshots")))
+                    left_out = taken(rows, test, "snapshots")
+                    found = fitted.predict(parameters[test], **own_values(fitted, left_out))
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
         decoded = np.asarray(found).reshape(len(test), -1)
-        errors[test] = metrics.scaled_l2(taken(rows, test, "snapshots"), decoded, reference=usual, cell_weights=weights)
+        errors[test] = metrics.scaled_l2(left_out, decoded, reference=usual, cell_weights=weights)
         turns += 1
     judged = np.flatnonzero(~np.isnan(errors))
     return HeldOutErrors(
