@@ -108,10 +108,6 @@ def get_num_threads() -> int:
             return int(text)
         if variable == "RANDSMAP_NUM_THREADS":
             raise ValueError(f"{variable} must be a positive integer, got {text!r}")
-    return _available_cores()
-
-
-def _available_cores():
     import joblib  # knows affinity and cgroup limits; a dependency of scikit-learn
 
     return joblib.cpu_count()
@@ -147,43 +143,28 @@ def parallel_for(task: Callable[..., object], calls: int | Sequence[tuple[Any, .
     errors: list[BaseException] = []
 
     def work():
-        with _inside(errors):
-            for arguments in _taken(waiting, lock, errors):
+        _local.inside = True
+        try:
+            while not errors:
+                with lock:
+                    arguments = next(waiting, None)
+                if arguments is None:
+                    break
                 task(*arguments)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            _local.inside = False
 
     with _lock:  # between taking the pool and the submit nobody may replace it
         pool = _workers(n_threads - 1)
         futures = [pool.submit(work) for _ in range(n_threads - 1)]
-    with _inside(errors):  # as `work`, without its frame
-        for arguments in _taken(waiting, lock, errors):
-            task(*arguments)
+    work()
     for future in futures:
         if not future.cancel():  # not begun: the caller has already done everything
             future.result()
     if errors:
         raise errors[0]
-
-
-@contextmanager
-def _inside(errors):
-    """While open, this thread runs tasks; an exception is put among the errors."""
-    _local.inside = True
-    try:
-        yield
-    except BaseException as error:
-        errors.append(error)
-    finally:
-        _local.inside = False
-
-
-def _taken(waiting, lock, errors):
-    """Arguments that no other thread has taken, until there are none or there is an error."""
-    while not errors:
-        with lock:
-            arguments = next(waiting, None)
-        if arguments is None:
-            return
-        yield arguments
 
 
 def parallel_rows(task: Callable[[slice], object], n: int, size: int) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randsmap
+from randsmap._linalg import large_graphs as _projected
 from randsmap._linalg import neighbors as _neighbors
 from randsmap._linalg.large_graphs import ProjectedNeighbors, neighbor_index
-from randsmap._linalg.large_graphs import _neighbors as _projected
 from randsmap._linalg.neighbors import NeighborIndex
 
 from helpers import python

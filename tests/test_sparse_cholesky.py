@@ -6,11 +6,10 @@ from scipy.linalg import eigh
 from scipy.sparse import csr_array
 
 from randsmap import DiffusionMaps
+from randsmap._linalg import large_graphs
 from randsmap._linalg.distances import centred_rows
 from randsmap._linalg.lanczos import leading_eigenpairs
-from randsmap._linalg.large_graphs import _cholesky as _sparse
-from randsmap._linalg.large_graphs import _shift_invert
-from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs import SparseCholesky, step_coordinates
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap.encoders import _diffusion_maps as encoders
 from randsmap.encoders._neighbor_kernel import neighbor_kernel
@@ -43,7 +42,7 @@ def shapes():
 @pytest.mark.parametrize("leaf", [7, 60, 2000])
 @pytest.mark.parametrize("shape", ["plane", "line", "space", "components"])
 def test_solutions(shape, leaf, monkeypatch):
-    monkeypatch.setattr(_sparse, "LEAF", leaf)
+    monkeypatch.setattr(large_graphs, "PART", leaf)
     S, _, points = markov(shapes()[shape])
     n = S.shape[0]
     A = csr_array(1.001 * np.eye(n) - S.toarray())
@@ -93,30 +92,30 @@ def test_steps():
 @pytest.mark.parametrize("shape", ["plane", "line", "space", "circle", "components"])
 def test_inverted_eigenpairs(shape, count, monkeypatch):
     for name, value in (("share", np.inf), ("dissection", 0), ("entries", np.inf)):
-        monkeypatch.setitem(_shift_invert.LIMITS, name, value)
-    monkeypatch.setattr(_sparse, "LEAF", 60)
+        monkeypatch.setitem(large_graphs.LIMITS, name, value)
+    monkeypatch.setattr(large_graphs, "PART", 60)
     S, trivial, points = markov(shapes()[shape])
-    found, U = _shift_invert.inverted_eigenpairs(S, count, trivial)
+    found, U = large_graphs.inverted_eigenpairs(S, count, trivial)
     expected = eigh(S.toarray(), eigvals_only=True)[::-1][1 : count + 1]  # 1 is repeated for several components
     np.testing.assert_allclose(found, expected, rtol=0, atol=2e-14)
     np.testing.assert_allclose(S @ U, U * found, rtol=0, atol=1e-13)
     np.testing.assert_allclose(U.T @ U, np.eye(count), rtol=0, atol=1e-12)
     np.testing.assert_allclose(trivial @ U, 0, atol=1e-12)
-    again = _shift_invert.inverted_eigenpairs(S, count, trivial)
+    again = large_graphs.inverted_eigenpairs(S, count, trivial)
     assert np.array_equal(again[1], U)
     # the bound that the decision rests on
-    basis = _shift_invert._eigenspace_of_one(S, trivial)
+    basis = large_graphs._eigenspace_of_one(S, trivial)
     if basis.shape[1] <= count:
-        assert _shift_invert._gap(S, trivial, basis, points) >= 1 - expected[basis.shape[1] - 1] - 1e-14
+        assert large_graphs._gap(S, trivial, basis, points) >= 1 - expected[basis.shape[1] - 1] - 1e-14
 
 
 def test_where_the_inverse_does_not_pay():
     """Few samples of a wide gap, and factors that are nearly full."""
     rng = np.random.default_rng(0)
     S, trivial, points = markov(rng.random((2000, 5)), 20)
-    assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is None
+    assert large_graphs.inverted_eigenpairs(S, 2, trivial) is None
     S, trivial, points = markov(rng.random((4000, 2)), 20)
-    assert _shift_invert.inverted_eigenpairs(S, 2, trivial) is not None
+    assert large_graphs.inverted_eigenpairs(S, 2, trivial) is not None
 
 
 @pytest.mark.parametrize("n_cells", [2, 40])
@@ -128,7 +127,7 @@ def test_encoder_with_and_without_the_inverse(n_cells, monkeypatch):
     calls = []
 
     def counted(*arguments):
-        calls.append(_shift_invert.inverted_eigenpairs(*arguments))
+        calls.append(large_graphs.inverted_eigenpairs(*arguments))
         return calls[-1]
 
     monkeypatch.setattr(encoders, "inverted_eigenpairs", counted)

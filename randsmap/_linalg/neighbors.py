@@ -13,6 +13,18 @@ _Values = NDArray[np.float64]
 _LEAF = 8
 
 
+def build_tree(points: _Values, leaf: int) -> tuple[NDArray[np.intp], int, _Values, _Values, _Values]:
+    """A balanced k-d tree of points (n, d) with at most `leaf` in one: their order by leaves, its depth, and its boxes,
+    lowest numbers and splits."""
+    n, d = points.shape
+    depth = max(0, (-(-n // leaf) - 1).bit_length())
+    n_nodes = 2 ** (depth + 1) - 1
+    order, split = np.empty(n, np.intp), np.empty((2**depth - 1, 2))
+    boxes, lowest = np.empty((n_nodes, 2, d)), np.empty(n_nodes)
+    _kernel.build(points, depth, order, boxes, lowest, split)
+    return order, depth, boxes, lowest, split
+
+
 class NeighborIndex:
     """Points (n, d) made ready for `query`: float64, C-contiguous, finite, copied. Plain arrays, so that it pickles."""
 
@@ -24,19 +36,10 @@ class NeighborIndex:
         self.is_tree = d <= 6
         self._grid_arrays = self._build_grid(points) if d == 2 else None
         if self.is_tree:
-            self._build_tree(points)
+            order, *tree = build_tree(points, _LEAF)
+            self._arrays = (points[order], order.astype(np.float64), *tree)
         else:
             self._build_tiles(points)
-
-    def _build_tree(self, points):
-        n, d = points.shape
-        depth = max(0, (-(-n // _LEAF) - 1).bit_length())
-        order = np.empty(n, np.intp)
-        boxes = np.empty((2 ** (depth + 1) - 1, 2, d))
-        lowest = np.empty(2 ** (depth + 1) - 1)
-        split = np.empty((2**depth - 1, 2))
-        _kernel.build(points, depth, order, boxes, lowest, split)
-        self._arrays = (points[order], order.astype(np.float64), depth, boxes, lowest, split)
 
     def _build_grid(self, points):
         """Cells of the plane with a few points each; None where they crowd in some of them."""

@@ -11,9 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import randsmap
 from randsmap import FourierFeatures, HughesSolver, LWRSolver, SigmoidFeatures, solve_eikonal
+from randsmap._linalg import large_graphs
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.large_graphs import _cholesky
-from randsmap._linalg.large_graphs._cholesky import SparseCholesky, step_coordinates
+from randsmap._linalg.large_graphs import SparseCholesky, step_coordinates
 from randsmap._linalg.radial import polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
@@ -156,12 +156,12 @@ def sparse_factors(rng):
     A *= units[:, None] * units
     sparse = csr_array(A)
     coordinates = rng.normal(size=(n, 2)) if rng.integers(2) else step_coordinates(sparse, 2)
-    leaf = _cholesky.LEAF
-    _cholesky.LEAF = size(rng, (1, 3), (4, 30))
+    leaf = large_graphs.PART
+    large_graphs.PART = size(rng, (1, 3), (4, 30))
     try:
         cholesky = SparseCholesky(sparse, coordinates)
     finally:
-        _cholesky.LEAF = leaf
+        large_graphs.PART = leaf
     B = rng.normal(size=(n, p))
     cholesky.factor(sparse)
     X = cholesky.solve(B)
