@@ -146,8 +146,8 @@ class ProjectedNeighbors:
         self.n_points, self.n_dims = n, _ = points.shape
         self._points, self._directions = points, directions
         coordinates = _projected(points, directions)
-        self._order, *self._tree = build_tree(coordinates, LEAF)
-        self._coordinates, depth = coordinates[self._order], self._tree[0]
+        self._order, depth, boxes, lowest, split = build_tree(coordinates, LEAF)
+        self._coordinates, self._tree = coordinates[self._order], (depth, boxes, lowest, split)
         self._start = n * np.arange(0, 2**depth + 1, min(cell, 2**depth)) // 2**depth
         counts = np.diff(self._start)
         self._centres = np.add.reduceat(self._coordinates, self._start[:-1], axis=0) / counts[:, None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,6 +37,7 @@ class NeighborIndex:
         # compared
         self.is_tree = d <= 6
         self._grid_arrays = self._build_grid(points) if d == 2 else None
+        self._arrays: Any
         if self.is_tree:
             order, *tree = build_tree(points, _LEAF)
             self._arrays = (points[order], order.astype(np.float64), *tree)
