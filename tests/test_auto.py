@@ -11,8 +11,7 @@ from randsmap import metrics
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
-from randsmap.decoders._families import Trial, starts_of
-from randsmap.decoders._held_out import Samples, bounded_errors, score_of
+from randsmap.decoders._trials import Samples, Trial, bounded_errors, score_of, starts_of
 from randsmap.reports._evaluation import evaluate
 from randsmap.tuning import FAMILIES
 

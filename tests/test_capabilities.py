@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 import randsmap as rm
-from randsmap.decoders._capabilities import why_not
+from randsmap.decoders._base import why_not
 
 PAGE = Path(__file__).parents[1] / "docs" / "capabilities.md"
 N, M = 40, 24

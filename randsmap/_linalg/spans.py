@@ -12,7 +12,7 @@ from scipy.linalg import lapack
 
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import error_scales
+from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads
 
@@ -171,3 +171,30 @@ class ReflectedRows:
             left = rotated.T[:, r:]
             out[part], rest[part] = rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", left, left))
         return out, rest
+
+
+def field_span(
+    F: NDArray[Any], invariants: Any, origin: Any = None, *, few: bool = False, weights: Any = None
+) -> tuple[Any, Any]:
+    """Orthonormal basis of what linear decoders of the fields F (n, M) can return on the cells that are not constant.
+
+    It spans the correction's directions and the fields, and has few dimensions if they have (`FactoredRows`), otherwise
+    q + n (`ReflectedRows`), for which as many cells must not be constant. With `few` it is None in the second case. No
+    Gram matrix is formed. The AffineInvariants, or None, come in its coordinates, too. It is orthonormal in the norm of
+    the cells' weights: other fields are given to it `in_norm`.
+    """
+    M = F.shape[1]
+    free = np.ones(M, dtype=bool) if invariants is None else ~invariants.constant
+    normals = in_norm(np.zeros((0, M)) if invariants is None else invariants.directions, weights)
+    F = in_norm(F, weights)
+    basis: Any = FactoredRows.factor(F, normals, free, origin)
+    if basis is None and few:
+        return None, None
+    if basis is None:
+        basis = ReflectedRows(F, normals, free)
+    if invariants is not None:
+        # C^T f of f = V^-1/2 x
+        rows = np.where(free, invariants.matrix.T, 0.0) / (1.0 if weights is None else np.sqrt(weights))
+        C = np.ascontiguousarray(basis.of_others(rows)[0].T)
+        invariants = invariants.in_coordinates(C, np.ascontiguousarray(basis.of_others(normals)[0]))
+    return basis, invariants

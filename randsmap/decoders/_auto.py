@@ -9,20 +9,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import check_samples, validate_data
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
-from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
+from randsmap._interface.state import NOT_SAVED, Part
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, check_fields, of_fit
+from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, of_fit, require
 from randsmap.decoders._blended import BlendedDecoder
-from randsmap.decoders._capabilities import require
-from randsmap.decoders._families import LENGTHS, check_families
-from randsmap.decoders._held_out import COUNTED, Samples, check_groups, stratified
-from randsmap.decoders._trials import blend, candidates, leading, search, search_threads
-from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
+from randsmap.decoders._trials import (
+    COUNTED,
+    LENGTHS,
+    Samples,
+    blend,
+    candidates,
+    check_families,
+    check_groups,
+    leading,
+    search,
+    search_threads,
+    stratified,
+)
+from randsmap.invariants import InvariantParameters, norm_weights
 from randsmap.metrics import field_norms
 
 
@@ -158,22 +166,18 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             invariants or bounds. The estimator then keeps its state.
         """
         threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
-        with restored_on_error(self), threads, extrapolation_ignored():
-            check_samples(X=X, y=y, groups=groups)
-            self._fitted = self.fit_state(X, y, groups)
-        return self
+        with threads, extrapolation_ignored():
+            return self._fit(X, y, groups=groups)
 
     def fit_state(self, X, y, groups=None):
         given = check_parameters(self)
         n_trials, validation = given["n_trials"], given["validation"]
         families = check_families(self.families)
-        X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), blocks=True)
-        self._keep_fields(layout)
+        X, F, _, found = self._training_data(X, y)
         labels = check_groups(groups, len(X))
         self.chosen_invariants_ = self.invariants
         if isinstance(self.invariants, str) and self.invariants == "auto":
-            self.chosen_invariants_ = "mass" if fit_estimator(self, F, dtype, X).matrix.shape[1] else None
+            self.chosen_invariants_ = "mass" if found.matrix.shape[1] else None
         rng = check_random_state(0 if self.random_state is None else self.random_state)
 
         n, units = len(X), standard_deviations(X)

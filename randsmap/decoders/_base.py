@@ -1,4 +1,4 @@
-"""Base of the decoders: the interface of a multi-output regressor, one-dimensional fields, fits that fail safely."""
+"""Base of the decoders: fields and weights of a fit, what a fit keeps, and what all decoders do with it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import as_array, check_domain, check_samples, validate_data
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, estimator, parameter
-from randsmap._interface.state import Count, not_frozen, restored_on_error
+from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
+from randsmap._interface.state import Count, check_fitted, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
@@ -26,13 +26,13 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spans import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
-from randsmap.invariants import norm_weights, own_values
+from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights, own_values
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.metrics import scaled_l2
 
-_Decoder = TypeVar("_Decoder", bound="FieldRegressor")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
+PAPER = 1e-3  # lambda of the paper, with features that are given
 
 if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
 
@@ -109,6 +109,7 @@ def lift(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
         return multiply(A, F.basis)
 
 
+# -- Parameters and capabilities -------------------------------------------------------------------
 def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
     """ValueError if a parameter that is not read, `reader` says with what, differs from its default."""
     for name in names:
@@ -116,6 +117,21 @@ def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
         default = inspect.signature(type(estimator)).parameters[name].default
         if value is not default and (np.ndim(value) or value != default):
             raise ValueError(f"{name} is not read {reader}, so it must be {default!r}, got {value!r}")
+
+
+def fixed_regularization(decoder: Any) -> float | None:
+    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
+    regularization = decoder.regularization
+    training = getattr(decoder, "constraint", "") == "training"
+    if regularization is None:
+        return PAPER if getattr(decoder, "features", None) is not None or training else None
+    if isinstance(regularization, str) and regularization == "auto":
+        if training:
+            raise ValueError(
+                "constraint='training' has no held-out errors in closed form: give regularization a number"
+            )
+        return None
+    return check_number(regularization, "regularization", low=0)
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -164,6 +180,38 @@ class LatentScaling:
     latent_scale: str | float | ArrayLike | None = parameter(default="std", shown='"std", float, array (d,) or None')
 
 
+_PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFNNDecoder): other fits need all samples"
+
+
+def why_not(part: Any, method: str) -> str | None:
+    """Reason why an estimator lacks a method; None if it has it.
+
+    The check of `available_if` raises the reason; of methods that a class of the package does not define, its
+    dictionary `lacks` has it.
+    """
+    try:
+        getattr(part, method)
+    except AttributeError as error:
+        unknown = f"the {method} of a {type(part).__name__} is not known: decoders of this package have one"
+        reasons = getattr(part, "lacks", {"partial_fit": _PARTIAL_FIT})
+        return str(error.__cause__ or reasons.get(method, unknown))
+    return None
+
+
+def require(part: Any, method: str) -> bool:
+    """True if the estimator has the method, else AttributeError with the reason."""
+    reason = why_not(part, method)
+    if reason is not None:
+        raise AttributeError(reason)
+    return True
+
+
+def available_from(part_of: Callable[[Any], tuple[Any, str]]) -> Callable[[Any], Any]:
+    """`available_if` the part of an estimator has a method: `part_of(estimator)` returns both."""
+    return available_if(lambda estimator: require(*part_of(estimator)))
+
+
+# -- Estimators ------------------------------------------------------------------------------------
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
 
@@ -215,6 +263,19 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         assert tags.regressor_tags is not None
         tags.regressor_tags.poor_score = True  # scikit-learn's checks expect R^2 near 1
         return tags
+
+    def _training_data(self, X, y, sample_weight=None):
+        """Checked latents and fields of a fit, their weights, and the invariants of a decoder that has some."""
+        as_they_are = sample_weight is None
+        X = validate_data(self, X, reset=True, min_samples=2)
+        F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
+        self._keep_fields(layout)
+        weights, X, F = weighted_samples(sample_weight, X, F)
+        invariants = None
+        if isinstance(self, InvariantParameters):
+            everywhere = getattr(self, "constraint", "everywhere") == "everywhere"
+            invariants = fit_estimator(self, full_fields(F), dtype, X, keep_constant_cells=everywhere)
+        return X, F, weights, invariants
 
     @property
     def _n_outputs(self):
@@ -314,9 +375,19 @@ class HoldsFit:
 
         {result_of_fit}
         """
-        return fit_weighted(self, X, y)  # type: ignore[type-var]
+        return self._fit(X, y)
 
-    def fit_state(self, X: ArrayLike, y: ArrayLike) -> Fit:
+    def _fit(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Self:
+        """`fit` with more arguments that have an entry for each sample."""
+        with restored_on_error(self):
+            check_samples(X=X, y=y, **more)
+            fitted = self.fit_state(X, y, **more)
+            # `predict` then changes nothing, and threads may share the decoder
+            fitted.prepare()
+            self._fitted = fitted
+        return self
+
+    def fit_state(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Fit:
         """The result of a fit; `fit` keeps it."""
         raise NotImplementedError
 
@@ -382,12 +453,75 @@ class HoldsFit:
         return float(self.fitted.leverage.limit)
 
 
+class LeverageOfPart:
+    """An estimator with the leverage of a part.
+
+    `leverage_from` names the parameter that is this part. `no_leverage` is the reason, a format with the estimator as
+    {0}, why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
+    """
+
+    leverage_from: str
+    no_leverage = ""
+
+    def leverage_points(self, X: Any) -> Any:
+        """X as the part's `leverage` takes it."""
+        return X
+
+    def _check_leverage(self) -> bool:
+        part = getattr(self, self.leverage_from)
+        if part is None and self.no_leverage:
+            raise AttributeError(self.no_leverage.format(self))
+        return part is None or require(part, "leverage")
+
+    def _leverage_part(self) -> Any:
+        self._check_leverage()
+        check_fitted(self, f"{self.leverage_from}_")
+        return getattr(self, f"{self.leverage_from}_")
+
+    @available_if(lambda self: self._check_leverage())
+    def leverage(self, X: ArrayLike) -> NDArray[Any]:
+        """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
+
+        `ConservativeRegressor` asks its regressor, `ManifoldModel` its decoder, `ShiftRegistration` its model (for any
+        theta). `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the
+        model has seen such fields is ``model_.leverage(latents(parameters))``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            As for `predict` or `inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n,)
+            To be compared with `leverage_limit_`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
+            Before `fit`, as the part's `leverage`, or if it has none.
+        """
+        part = self._leverage_part()
+        result: NDArray[Any] = part.leverage(self.leverage_points(X))
+        return result
+
+    @property
+    def leverage_(self) -> float:
+        """The part's `leverage_`: the largest of the training points; AttributeError as `leverage`."""
+        return float(self._leverage_part().leverage_)
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The part's `leverage_limit_`, above which decoded fields may be far off."""
+        return float(self._leverage_part().leverage_limit_)
+
+
 @shared_texts
 class LinearDecoder(LinearMapHolder, HoldsFit):
     """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
-    Beside what `HoldsFit` names a subclass has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
-    arrays, if it is linear in the fields, and ``eigenpairs(X, least)``, that of `spectrum`, of ridge regressions.
+    A subclass that is linear in the fields has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
+    arrays; for others `check_available` says why there is none.
     """
 
     coef_ = of_fit("coefficients")
@@ -446,7 +580,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
             fit.trust.warn(self, X)
         return self._labelled(fields, cells, out)
 
-    @available_if(lambda self: self.check_available("smoother") and hasattr(self, "weights_of"))
+    @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
@@ -480,53 +614,16 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
             ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
             ``constraint="training"``, whose correction is another at every point, have no such weights.
         """
+        fresh, *given = self._without_fit(X, Z, fields)
+        return fresh.weights_of(*given)
+
+    def _without_fit(self, X, Z, fields):
+        """A copy that is not fitted, and the arguments of `smoother`, checked."""
         fresh = clone(self)
         check_samples(X=X, fields=fields)
         X = validate_data(fresh, X, reset=True, min_samples=2)
         Z = validate_data(fresh, Z, reset=False, name="Z")
-        return fresh.weights_of(X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0])
-
-    @available_if(lambda self: hasattr(self, "eigenpairs"))
-    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
-
-        Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat
-        matrix H = U diag(s / (s + lambda)) U^T of every lambda. A kernel stands for the features' products. Phi is
-        without its mean, and the first pair is the constant vector with an infinite eigenvalue, which no lambda damps:
-        H_ii = 1/n + the centred leverage. With center=False Phi is [1 | features]. The first 1 + d pairs belong to a
-        kernel's linear tail (degree=1), which is not damped either.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        least : float, default=0.0
-            The smallest lambda that it is for: where it pays, random features go without eigenvalues below the
-            decoder's `tol` (None: 1e-8) times that.
-
-        Returns
-        -------
-        U : ndarray (n, r), float64
-            Orthonormal columns.
-        s : ndarray (r,), float64
-            In descending order, without those that are round-off; the first is infinite with `center`.
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`, of what does not concern the fields.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
-        >>> U, s = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
-        >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
-        >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
-        (True, True)
-        """
-        fresh = clone(self)
-        return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)
+        return fresh, X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0]
 
     @available_if(lambda self: self.check_available("jacobian"))
     def jacobian(
@@ -596,25 +693,60 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
 
 
 @shared_texts
-def fit_weighted(self: _Decoder, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> _Decoder:
-    """Fit the decoder to latent points and their fields.
+class RidgeDecoder(LatentScaling, LinearDecoder):
+    """A `LinearDecoder` by ridge regression: ``eigenpairs(X, least)`` is the result of `spectrum` for a checked X."""
 
-    Parameters
-    ----------
-    {training}
-    sample_weight : array-like (n,), optional
-        Weights >= 0 of the squared errors: an integer stands for so many equal rows, 0 for none. Invariants and bounds
-        hold as ever. Not with solver="lowrank", output_rank, constraint="training" or interpolating kernels.
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the decoder to latent points and their fields.
 
-    {result_of_fit}
-    """
-    with restored_on_error(self):
-        check_samples(X=X, y=y, sample_weight=sample_weight)
-        fitted = self.fit_state(X, y, *(() if sample_weight is None else (sample_weight,)))
-        # `predict` then changes nothing, and threads may share the decoder
-        fitted.prepare()
-        self._fitted = fitted
-    return self
+        Parameters
+        ----------
+        {training}
+        sample_weight : array-like (n,), optional
+            Weights >= 0 of the squared errors: an integer stands for so many equal rows, 0 for none. Invariants and
+            bounds hold as ever. Not with solver="lowrank", output_rank, constraint="training" or interpolating kernels.
 
+        {result_of_fit}
+        """
+        return self._fit(X, y, sample_weight=sample_weight)
 
-fit_weighted.__name__ = "fit"  # by which pickles find the method of a decoder
+    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
+
+        Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat
+        matrix H = U diag(s / (s + lambda)) U^T of every lambda. A kernel stands for the features' products. Phi is
+        without its mean, and the first pair is the constant vector with an infinite eigenvalue, which no lambda damps:
+        H_ii = 1/n + the centred leverage. With center=False Phi is [1 | features]. The first 1 + d pairs belong to a
+        kernel's linear tail (degree=1), which is not damped either.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            Latent coordinates, n >= 2.
+        least : float, default=0.0
+            The smallest lambda that it is for: where it pays, random features go without eigenvalues below the
+            decoder's `tol` (None: 1e-8) times that.
+
+        Returns
+        -------
+        U : ndarray (n, r), float64
+            Orthonormal columns.
+        s : ndarray (r,), float64
+            In descending order, without those that are round-off; the first is infinite with `center`.
+
+        Raises
+        ------
+        ValueError, TypeError
+            As `fit`, of what does not concern the fields.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from randsmap import KernelDecoder
+        >>> U, s = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
+        >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
+        >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
+        (True, True)
+        """
+        fresh = clone(self)
+        return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)

@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._interface.arrays import cache_aligned, validate_data
+from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, check_fields, of_fit
-from randsmap.decoders._capabilities import require
-from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
+from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, of_fit, require
+from randsmap.invariants import AffineInvariants, InvariantParameters
 from randsmap.maps.extrapolation import FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -338,10 +337,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     def fit_state(self, X, y):
         limit = check_parameters(self)["limit"]
         self._check_parts()
-        X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), blocks=True)
-        self._keep_fields(layout)
-        invariants = fit_estimator(self, F, dtype, X)
+        X, F, _, invariants = self._training_data(X, y)
         mean, G, B = principal_coordinates(F, invariants.cell_weights)
         scales = standard_deviations(X)
         points = X / scales

@@ -12,14 +12,13 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
-from randsmap.decoders._base import FieldRegressor, available_if, check_fields, weighted_samples
-from randsmap.decoders._capabilities import require
+from randsmap.decoders._base import FieldRegressor, LeverageOfPart, check_fields, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator
 
 
 @shared_texts
 @estimator
-class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegressor):
+class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
     Every prediction of the regressor is replaced by the nearest field, in the norm weighted by cell_weights, that
@@ -54,6 +53,8 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
         "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",
     )
+
+    leverage_from = "estimator"
 
     estimator: Any = parameter(kw_only=False, shown="regressor")
 
@@ -138,42 +139,6 @@ class ConservativeRegressor(InvariantParameters, MetaEstimatorMixin, FieldRegres
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return self._labelled(result, cells, out)
-
-    @available_if(lambda self: require(self.estimator, "leverage"))
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Leverage of points: their distance from the training points, as the regressor measures it.
-
-        Parameters
-        ----------
-        X : array-like (n, d)
-            As for `predict`.
-
-        Returns
-        -------
-        ndarray (n,)
-            To be compared with `leverage_limit_`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
-            Before `fit`, as the regressor's `leverage`, or if it has none.
-        """
-        return self._regressor_with_leverage().leverage(X)
-
-    @property
-    def leverage_(self) -> float:
-        """The regressor's `leverage_`: the largest of the training points."""
-        return float(self._regressor_with_leverage().leverage_)
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The regressor's `leverage_limit_`, above which decoded fields may be far off."""
-        return float(self._regressor_with_leverage().leverage_limit_)
-
-    def _regressor_with_leverage(self):
-        require(self.estimator, "leverage")
-        check_fitted(self, "estimator_")
-        return self.estimator_
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,48 +1,363 @@
-"""Kernel decoders: double diffusion maps, and ridge regression with the feature maps' kernels."""
+"""Kernel decoders: ridge regression with the feature maps' kernels, and double diffusion maps."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import cache_aligned, empty_aligned, validate_data
-from randsmap._interface.parameters import check_choice, check_count, check_parameters, estimator, parameter
-from randsmap._interface.state import Part
+from randsmap._interface.arrays import cache_aligned, empty_aligned
+from randsmap._interface.parameters import Parameter, check_choice, check_count, check_parameters, estimator, parameter
+from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.radial import Radial
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
     FieldRegressor,
+    Fit,
     LatentScaling,
     LinearDecoder,
-    check_fields,
+    RidgeDecoder,
     check_unread,
     coordinates_of,
-    fit_weighted,
     fitted_scale,
-    full_fields,
     lift,
     of_fit,
-    weighted_samples,
 )
-from randsmap.decoders._fits import KERNELS, HarmonicFit, KernelFit
 from randsmap.features import check_frequency_range, check_length_scale
-from randsmap.invariants import InvariantParameters, fit_estimator
-from randsmap.maps.bases import in_units
+from randsmap.invariants import AffineInvariants, InvariantParameters
+from randsmap.maps.bases import in_blocks, in_units, kernel_basis, tailed_basis
+from randsmap.maps.extrapolation import Leverage
+from randsmap.maps.linear_map import LinearMap
+
+KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
+_SMALLEST = np.finfo(float).smallest_subnormal
 
 
+@immutable
+class KernelFit(Fit):
+    """A fit of kernel ridge regression, f(y) = [1 | k(y) | y] A, y from the tail's centre; before it is solved no A."""
+
+    kind: str = saved(Parameter(str, words=KERNELS))  # the decoder's parameter `kernel`
+    nu: float | None = saved(Parameter(float, low=0.5, high=2.5, words=(None,)))  # of "matern"
+    frequencies: NDArray[np.float64] | None = saved(Array(2, low=0, optional=True))  # of "multi-gaussian"
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the latents
+    lengths: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the kernel
+    centre: NDArray[np.float64] | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
+    free_bias: bool = saved(Parameter(bool))  # the constant is not penalised
+    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the lengths
+    coefficients: Any = saved(Array("P+1", "M"), default=None)  # A (n+1, M), with a tail (n+d+1, M)
+    invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
+    solver: str = saved(Parameter(str, words=("cholesky", "eigenvalues")), default="")
+    regularization: float = saved(Parameter(float, low=0), default=0.0)
+    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
+
+    def _restore(self) -> None:
+        if (self.kind == "multi-gaussian") != (self.frequencies is not None):
+            raise ValueError("frequencies belong to the multi-Gaussian kernel")
+        if (self.kind == "matern") != (self.nu in (0.5, 1.5, 2.5)):
+            raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
+
+    @property
+    def radial(self) -> Radial:
+        """The kernel."""
+        return Radial.named(self.kind, self.nu, self.frequencies)
+
+    @property
+    def penalised_bias(self) -> float:
+        """Constant that a penalised bias adds to the kernel."""
+        return 0.0 if self.free_bias else 1.0
+
+    def kernel(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The kernel of the regression between latents X (n, d) and the training points."""
+        return self.radial.values(in_units(X, self.lengths), self.points) + self.penalised_bias
+
+    def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
+        the training points' mean; the constant; or none."""
+        if self.centre is None:
+            return np.ones((len(X), int(self.free_bias)))
+        return polynomial_tail(in_units(X - self.centre, self.lengths), 1)
+
+    def dual(self, X: NDArray[np.float64]) -> Dual:
+        """The regression on the training points X; with weights its rows and columns are `weighted`."""
+        K, T = self.radial.values(self.points) + self.penalised_bias, self.tail(X)
+        return Dual(K if self.weights is None else self.weighted(self.weighted(K).T), self.weighted(T))
+
+    def weighted(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
+        """A (n, m), a row for each training point, times the roots of their weights."""
+        return A if self.weights is None else np.ascontiguousarray(A * np.sqrt(self.weights)[:, None])
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        return self.points * self.lengths
+
+    @cached_property
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis = kernel_basis(self.radial, self.points, lengths=self.lengths)
+        if self.centre is not None:
+            basis = tailed_basis(basis, self.centre, self.lengths)
+        return LinearMap(basis, self.coefficients, self.invariants)
+
+    @cached_property
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        points = self.training_points
+        dual = self.dual(points)
+        weights = np.ones(len(points)) if self.weights is None else self.weights
+        own = float(dual.K[0, 0] / weights[0])
+        values, training, held_out, is_variance = dual.leverage(self.regularization)
+        held_out = held_out / weights
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            T, x = self.tail(X), in_units(X, self.lengths)
+
+            def leverage(k, part):
+                return values(self.weighted((k + self.penalised_bias).T).T, T[part], own)
+
+            return in_blocks(self.radial, self.points, x, leverage)
+
+        highest = (own if is_variance else own / self.regularization) or np.inf
+        return Leverage(at, points, at(points) if training is None else training / weights, held_out, highest)
+
+
+@estimator
+class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
+    """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
+
+    Parameters
+    ----------
+    kernel
+        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
+        "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
+        [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
+        "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
+        distance r in units of length_scale, which needs degree=1.
+    length_scale
+        Length scale of the kernel, in units of latent_scale; one per coordinate if an array. "multi-gaussian" refuses
+        other values than the default.
+    nu
+        Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
+    degree
+        1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
+        kriging), nor is the constant then. 0: the constant alone.
+    max_frequency
+        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale) of "multi-gaussian". The
+        other kernels refuse other values.
+    min_frequency
+        Lower end, at least 0.
+    regularization
+        lambda >= 0. At 0, or below rounding error, the minimum-norm solution without the eigenvalues below
+        n eps lambda_1.
+
+    Attributes
+    ----------
+    coef_ : ndarray (n+1, M) or (n+d+1, M)
+        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
+        (y - mean) / length_scale; the first row is the bias.
+    solver_ : {"cholesky", "eigenvalues"}
+        The second if the round-off of the kernel matrix would change the result by more than 1e-6,
+        eps |K| > 1e-6 lambda.
+
+    Notes
+    -----
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only Phi Phi^T, whose
+    expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which is [1 | k(y)] A with the bias
+    row 1^T H above H. That is center=False, where the bias is penalised; with center=True K and F are centred instead
+    of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same lambda and
+    center approach these as P^(-1/2). Theorem 1 of the paper is the same for the multi-scale map with many scales.
+
+    With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
+    Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
+    scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
+
+    Without invariants mass is not conserved. Far from all latent points a kernel other than thin plate is 0 and,
+    without a tail, the field is the bias row: a weighted mean of the training fields (with center=False a multiple,
+    below 1, of one), projected on the invariants. The coefficients take as much memory as the fields in double
+    precision; `RANDSMAPDecoder` with output_rank needs less.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from randsmap import KernelDecoder
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
+    >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
+    array([[0.25, 0.75]])
+    """
+
+    _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
+
+    kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
+    length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
+    nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
+    degree: int = parameter(int, default=0, low=0, high=1)
+    max_frequency: float = parameter(float, default=1.0, low=0, strict=True)
+    min_frequency: float = parameter(float, default=1e-3, low=0)
+    regularization: float = parameter(float, default=1e-3, low=0)
+
+    invariants_ = of_fit("invariants")
+    solver_ = of_fit("solver")
+
+    def fit_state(self, X, y, sample_weight=None):
+        self._check_kernel()
+        regularization = float(self.regularization)
+        if sample_weight is not None and not regularization:
+            raise ValueError("sample_weight needs regularization > 0: at regularization=0 the decoder interpolates")
+        X, F, weights, invariants = self._training_data(X, y, sample_weight)
+        fit = self._unsolved(X, weights)
+        A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
+        A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
+        return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
+
+    def _solved_for(self, fit, X, F, regularization):
+        """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
+        n, has_tail = len(X), fit.centre is not None
+        repeated = 0 if regularization else n - len(np.unique(fit.points, axis=0))
+        if has_tail and repeated:
+            raise ValueError(
+                f"with degree={self.degree} and regularization=0 latent points must differ, got "
+                f"{repeated} repetitions: give a regularization > 0"
+            )
+        # the fields are copied once, to where the coefficients will be
+        A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
+        C = A[1 : n + 1]
+        (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
+        if fit.weights is not None:
+            C *= np.sqrt(fit.weights)[:, None]
+        b, solver = fit.dual(X).solve(C, regularization)
+        if fit.weights is not None:
+            C *= np.sqrt(fit.weights)[:, None]
+        if len(b):
+            A[0], A[n + 1 :] = b[0], b[1:]
+        else:
+            np.sum(C, axis=0, out=A[0])  # the kernel is 1 + k
+        return A, solver
+
+    def _check_kernel(self):
+        kernel = check_choice(self.kernel, "kernel", KERNELS)
+        unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
+        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
+        if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
+        check_parameters(self)
+        if self.degree == 0 and kernel == "thin-plate":
+            raise ValueError('kernel="thin-plate" needs degree=1, got 0')
+
+    def _unsolved(self, X, weights=None):
+        """The fit to training points X (n, d) without its coefficients."""
+        self._check_kernel()
+        scale, frequencies = fitted_scale(self.latent_scale, X, weights), None
+        if self.kernel == "multi-gaussian":
+            frequencies, lengths = np.array(check_frequency_range(self.min_frequency, self.max_frequency)), scale
+        else:
+            lengths = check_length_scale(self.length_scale, X.shape[1]) * scale
+            if not np.isfinite(lengths).all() or not lengths.all():
+                raise ValueError(f"length_scale={self.length_scale!r} in units {scale} is out of the range of floats")
+        return KernelFit(
+            kind=self.kernel,
+            nu=float(self.nu) if self.kernel == "matern" else None,
+            frequencies=frequencies,
+            latent_scale=scale,
+            lengths=lengths,
+            centre=np.average(X, axis=0, weights=weights) if self.degree else None,
+            free_bias=bool(self.degree or self.center),
+            points=in_units(X, lengths),
+            weights=weights,
+        )
+
+    # -- What needs no fields ----------------------------------------------------------------------------
+    def eigenpairs(self, X, least):
+        hat = self._unsolved(X).dual(X).hat()
+        return hat.U, hat.squares
+
+    def weights_of(self, X, Z, fields):
+        fit, regularization = self._unsolved(X), float(self.regularization)
+        k, T = fit.kernel(Z), fit.tail(Z)
+        if fields is None:
+            return fit.dual(X).weights(k, T, regularization)
+        A, _ = self._solved_for(fit, X, fields, regularization)
+        C, b = A[1 : len(X) + 1], np.vstack([A[:1], A[len(X) + 1 :]])
+        with blas_threads():
+            return k @ C + T @ b if fit.free_bias else k @ C
+
+
+# -- Double diffusion maps -------------------------------------------------------------------------
 def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
     """Number r of geometric harmonics kept: see `rank` of `DoubleDiffusionMapsDecoder` (paper, App. D)."""
     largest = eigenvalues[0]
     if isinstance(rank, str):
         return int(np.count_nonzero(eigenvalues > n * largest * 2.0**-53 * largest))
     return min(rank, int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * largest)))
+
+
+@immutable
+class HarmonicFit(Fit):
+    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
+
+    # width of the Gaussian kernel k, in units of `latent_scale`
+    epsilon: float = saved(Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]))
+    eigenvalues: NDArray[np.float64] = saved(Array("r", low=0))
+    coefficients: NDArray[np.float64] = saved(Array("r+1", "M"))  # A, the first row the bias
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
+    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the latents
+    weights: NDArray[np.float64] | None = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
+    expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True))  # then that product
+    invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
+
+    def _restore(self) -> None:
+        if (self.weights is None) == (self.expanded is None):
+            raise ValueError("one of weights and expanded must be there, not both")
+
+    @property
+    def rank(self) -> int:
+        """Number of harmonics."""
+        return len(self.eigenvalues)
+
+    @property
+    def radial(self) -> Radial:
+        """The kernel."""
+        return Radial.gaussian(_distances.kernel_scale(self.epsilon))
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        return self.points * self.latent_scale
+
+    @cached_property
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis = kernel_basis(self.radial, self.points, self.weights, self.latent_scale)
+        return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
+
+    @cached_property
+    def leverage(self) -> Leverage:
+        """The leverage of any point, 1 - k^T V L^-1 V^T k."""
+        if self.weights is None:
+            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : len(self.eigenvalues)]
+        else:
+            V = self.weights * self.eigenvalues
+        scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
+
+        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+            x = in_units(X, self.latent_scale)
+            squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
+            return np.maximum(1 - squares, 0)
+
+        # harmonics that are dropped count as if they had the smallest eigenvalue kept
+        inverse = np.square(scaled).sum(axis=1)
+        inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
+        points = self.training_points
+        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
 
 
 @estimator
@@ -140,197 +455,26 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         return W + (1 / len(X) if fields is None else fields.mean(axis=0))
 
     def fit_state(self, X, y):
-        X = validate_data(self, X, reset=True, min_samples=2)
-        n = len(X)
-        F, dtype, layout = check_fields(y, n, blocks=True)
-        self._keep_fields(layout)
-        invariants = fit_estimator(self, F, dtype, X)
+        X, F, _, invariants = self._training_data(X, y)
+        n, M = F.shape
         scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
         points = in_units(X, scale)
         epsilon, eigenvalues, V, weights = self._harmonics(points)
-        r = len(eigenvalues)
-        coef = np.zeros((r + 1, F.shape[1]))
-        rows = F if isinstance(F, Rows) else Rows(F)
+        fields = coordinates_of(F)
+        rows = fields if isinstance(fields, Rows) else Rows(fields)
         rows = rows.centred() if centred else rows
+        coef = np.zeros((len(eigenvalues) + 1, fields.shape[1]))
         with blas_threads():
             for start, stop, block in rows.blocks(what="fitting"):
                 _ridge.cross(np.ascontiguousarray(V[start:stop]), block, True, coef[1:])
         if centred:
             coef[0] = rows.mean - V.mean(axis=0) @ coef[1:]
-        coef = invariants.constrain_coefficients(coef)
+        coef = invariants.constrain_coefficients(lift(coef, F))
         expanded = None
-        if n * F.shape[1] <= r * (n + F.shape[1]):
-            expanded = empty_aligned((n + 1, F.shape[1]))
+        if n * M <= len(eigenvalues) * (n + M):
+            expanded = empty_aligned((n + 1, M))
             expanded[0] = coef[0]
             with blas_threads():
                 np.dot(weights, coef[1:], out=expanded[1:])
             weights = None
         return HarmonicFit(epsilon, eigenvalues, cache_aligned(coef), scale, points, weights, expanded, invariants)
-
-
-@estimator
-class KernelDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
-    """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
-
-    Parameters
-    ----------
-    kernel
-        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
-        "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
-        [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
-        "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
-        distance r in units of length_scale, which needs degree=1.
-    length_scale
-        Length scale of the kernel, in units of latent_scale; one per coordinate if an array. "multi-gaussian" refuses
-        other values than the default.
-    nu
-        Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
-    degree
-        1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
-        kriging), nor is the constant then. 0: the constant alone.
-    max_frequency
-        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale) of "multi-gaussian". The
-        other kernels refuse other values.
-    min_frequency
-        Lower end, at least 0.
-    regularization
-        lambda >= 0. At 0, or below rounding error, the minimum-norm solution without the eigenvalues below
-        n eps lambda_1.
-
-    Attributes
-    ----------
-    coef_ : ndarray (n+1, M) or (n+d+1, M)
-        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
-        (y - mean) / length_scale; the first row is the bias.
-    solver_ : {"cholesky", "eigenvalues"}
-        The second if the round-off of the kernel matrix would change the result by more than 1e-6,
-        eps |K| > 1e-6 lambda.
-
-    Notes
-    -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only Phi Phi^T, whose
-    expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which is [1 | k(y)] A with the bias
-    row 1^T H above H. That is center=False, where the bias is penalised; with center=True K and F are centred instead
-    of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same lambda and
-    center approach these as P^(-1/2). Theorem 1 of the paper is the same for the multi-scale map with many scales.
-
-    With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
-    Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
-    scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
-
-    Without invariants mass is not conserved. Far from all latent points a kernel other than thin plate is 0 and,
-    without a tail, the field is the bias row: a weighted mean of the training fields (with center=False a multiple,
-    below 1, of one), projected on the invariants. The coefficients take as much memory as the fields in double
-    precision; `RANDSMAPDecoder` with output_rank needs less.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from randsmap import KernelDecoder
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
-    >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
-    array([[0.25, 0.75]])
-    """
-
-    _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
-
-    kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
-    length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
-    nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
-    degree: int = parameter(int, default=0, low=0, high=1)
-    max_frequency: float = parameter(float, default=1.0, low=0, strict=True)
-    min_frequency: float = parameter(float, default=1e-3, low=0)
-    regularization: float = parameter(float, default=1e-3, low=0)
-
-    invariants_ = of_fit("invariants")
-    solver_ = of_fit("solver")
-
-    fit = fit_weighted
-
-    def fit_state(self, X, y, sample_weight=None):
-        X = validate_data(self, X, reset=True, min_samples=2)
-        self._check_kernel()
-        as_they_are, regularization = sample_weight is None, float(self.regularization)
-        if not as_they_are and not regularization:
-            raise ValueError("sample_weight needs regularization > 0: at regularization=0 the decoder interpolates")
-        F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
-        self._keep_fields(layout)
-        weights, X, F = weighted_samples(sample_weight, X, F)
-        fit = self._unsolved(X, weights)
-        invariants = fit_estimator(self, full_fields(F), dtype, X)
-        A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
-        A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
-        return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
-
-    def _solved_for(self, fit, X, F, regularization):
-        """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
-        n, has_tail = len(X), fit.centre is not None
-        repeated = 0 if regularization else n - len(np.unique(fit.points, axis=0))
-        if has_tail and repeated:
-            raise ValueError(
-                f"with degree={self.degree} and regularization=0 latent points must differ, got "
-                f"{repeated} repetitions: give a regularization > 0"
-            )
-        # the fields are copied once, to where the coefficients will be
-        A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
-        C = A[1 : n + 1]
-        (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
-        if fit.weights is not None:
-            C *= np.sqrt(fit.weights)[:, None]
-        b, solver = fit.dual(X).solve(C, regularization)
-        if fit.weights is not None:
-            C *= np.sqrt(fit.weights)[:, None]
-        if len(b):
-            A[0], A[n + 1 :] = b[0], b[1:]
-        else:
-            np.sum(C, axis=0, out=A[0])  # the kernel is 1 + k
-        return A, solver
-
-    def _check_kernel(self):
-        kernel = check_choice(self.kernel, "kernel", KERNELS)
-        unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
-        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
-        if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
-            raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
-        check_parameters(self)
-        if self.degree == 0 and kernel == "thin-plate":
-            raise ValueError('kernel="thin-plate" needs degree=1, got 0')
-
-    def _unsolved(self, X, weights=None):
-        """The fit to training points X (n, d) without its coefficients."""
-        self._check_kernel()
-        scale, frequencies = fitted_scale(self.latent_scale, X, weights), None
-        if self.kernel == "multi-gaussian":
-            frequencies, lengths = np.array(check_frequency_range(self.min_frequency, self.max_frequency)), scale
-        else:
-            lengths = check_length_scale(self.length_scale, X.shape[1]) * scale
-            if not np.isfinite(lengths).all() or not lengths.all():
-                raise ValueError(f"length_scale={self.length_scale!r} in units {scale} is out of the range of floats")
-        return KernelFit(
-            kind=self.kernel,
-            nu=float(self.nu) if self.kernel == "matern" else None,
-            frequencies=frequencies,
-            latent_scale=scale,
-            lengths=lengths,
-            centre=np.average(X, axis=0, weights=weights) if self.degree else None,
-            free_bias=bool(self.degree or self.center),
-            points=in_units(X, lengths),
-            weights=weights,
-        )
-
-    # -- What needs no fields ----------------------------------------------------------------------------
-    def eigenpairs(self, X, least):
-        hat = self._unsolved(X).dual(X).hat()
-        return hat.U, hat.squares
-
-    def weights_of(self, X, Z, fields):
-        fit, regularization = self._unsolved(X), float(self.regularization)
-        k, T = fit.kernel(Z), fit.tail(Z)
-        if fields is None:
-            return fit.dual(X).weights(k, T, regularization)
-        A, _ = self._solved_for(fit, X, fields, regularization)
-        C, b = A[1 : len(X) + 1], np.vstack([A[:1], A[len(X) + 1 :]])
-        with blas_threads():
-            return k @ C + T @ b if fit.free_bias else k @ C

@@ -18,36 +18,76 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
 from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
+from randsmap._linalg.cholesky import Solution
 from randsmap._linalg.normal_equations import NormalEquations
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
-from randsmap._linalg.scales import in_norm
-from randsmap._linalg.svd import field_modes
+from randsmap._linalg.scales import error_scales, in_norm
+from randsmap._linalg.spectral import Spectral, lambda_path
+from randsmap._linalg.svd import field_modes, principal_coordinates
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
+    PAPER,
     FieldRegressor,
-    LatentScaling,
-    LinearDecoder,
+    RidgeDecoder,
     available_if,
     check_fields,
     check_unread,
-    fit_weighted,
+    coordinates_of,
     fitted_scale,
+    fixed_regularization,
     full_fields,
     holding,
     is_fitted,
     of_fit,
-    weighted_samples,
 )
-from randsmap.decoders._batches import Batches, check_mergeable, check_streamable, is_map
-from randsmap.decoders._fits import RidgeFit, RidgeProblem
-from randsmap.decoders._regularization import batch_regularization, fixed_regularization, held_out_regularization
+from randsmap.decoders._ridge_fit import RidgeFit, batch_regularization, check_mergeable, check_streamable, is_map
 from randsmap.features import FourierFeatures, SigmoidFeatures
-from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants, fit_estimator
+from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants
 from randsmap.maps.bases import TransformerBasis, in_units
 from randsmap.metrics import field_norms
+
+
+def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float64] | None) -> float:
+    """lambda for feature rows (n, P) and fields F (n, M), by leave-one-out errors in the cells' weights.
+
+    Of more than 300 samples those of 300 at random. A sample that has a weight is left out with all of it, and its
+    error counts as much.
+    """
+    n = len(F)
+    # a factorisation of 300 x 300 costs much less than a fit
+    some = np.sort(np.random.RandomState(0).permutation(n)[:300])
+    fields, taken = F.take(some) if isinstance(F, Rows) else Rows(F[some]), rows.without_bias().take(some)
+    root = np.ones(len(some)) if taken.root is None else taken.root
+    sizes = error_scales(field_norms(fields, cell_weights=weights)) * root
+    with blas_threads(1):
+        G = principal_coordinates(fields, weights)[1] * root[:, None]
+        hat = RidgeFactor(taken, []).hat()
+    best, chosen = np.inf, PAPER
+    for _, regularization in lambda_path(hat.largest):
+        errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
+        # a field that is lost counts once, however far off it is
+        error = np.average(np.where(errors < 1, errors, 1.0), weights=root**2)
+        if error < best:
+            best, chosen = error, regularization
+    # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples, or with their weight
+    return float(chosen * rows.total / taken.total)
+
+
+def _training_constrained(rows, F, regularization, invariants):
+    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
+
+    For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
+    this form holds for any C and V.
+    """
+    fields = np.hstack([full_fields(F)[:], np.ones((rows.n, 1))])
+    spectral = Spectral(rows, always=True)
+    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
+    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
+    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
+    return Solution(invariants.correct_coefficients(A, pseudo_bias * invariants.values), "svd")
 
 
 def _of_latest(name):
@@ -56,7 +96,7 @@ def _of_latest(name):
 
 
 @estimator
-class RandomFeatureRegression(LatentScaling, LinearDecoder):
+class RandomFeatureRegression(RidgeDecoder):
     """Ridge regression on random features, of one batch or of many.
 
     Parameters
@@ -130,7 +170,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     _fitted: Any = None  # a RidgeFit
-    _stream: Any = None  # Batches
+    _stream: Any = None  # that of the batches so far, before it is solved for
     # a model file holds the fit: sums take more memory, and are of no use to those who decode
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
@@ -143,7 +183,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
 
     @property
     def stream(self) -> Any:
-        """`Batches` so far; None before the first one and after `fit`."""
+        """The fit to the batches so far, not solved for; None before the first one and after `fit`."""
         return self._stream
 
     features_ = _of_latest("features")
@@ -174,60 +214,48 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         return self.solve() if self.__sklearn_is_fitted__() else self
 
     # -- Fit -------------------------------------------------------------------------------------------
-    fit = fit_weighted
-
     def fit_state(self, X, y, sample_weight=None):
-        problem = self.regression(X, y, [fixed_regularization(self)], sample_weight)
-        fit = problem.fit(*problem.regularizations)
+        (regularization,), solved = self.regression(X, y, [fixed_regularization(self)], sample_weight)
+        fit = solved(regularization)
         self._stream = None
         return fit
 
     def regression(self, X, y, regularizations, sample_weight=None):
-        """The regression for several lambdas; [None]: for one that is chosen by held-out errors."""
-        as_they_are = sample_weight is None
-        self._check_parameters(weighted=not as_they_are)
-        X = validate_data(self, X, reset=True, min_samples=2)
-        F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
-        self._keep_fields(layout)
-        weights, X, F = weighted_samples(sample_weight, X, F)
-        invariants = self._fit_invariants(full_fields(F), dtype, X)
+        """The lambdas, chosen by held-out errors where they are None, and a function from one of them to its fit."""
+        self._check_parameters(weighted=sample_weight is not None)
+        X, F, weights, invariants = self._training_data(X, y, sample_weight)
+        everywhere = self.constraint == "everywhere"
+        if not everywhere and invariants.varying:
+            raise ValueError(
+                "constraint='training' imposes one value of the invariants on all fields: give invariant_values, or "
+                "use constraint='everywhere' for fields whose values vary (invariant_tol >= 1)"
+            )
         features, scale = self._fit_map(X, weights)
         rows = FeatureRows(features, X, bias=not self._centred, weights=weights)
-        # kept for the leverage, while the caller may change X
-        points = X.copy()
         # by errors of the fields themselves, before they become coordinates in modes
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
         synthesis = factor = None
         if self.output_rank is not None:
             synthesis, F = self._field_modes(F, invariants)
-        if self.constraint == "everywhere":
+        if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
-        return RidgeProblem(features, scale, rows, points, F, synthesis, invariants, regularizations, factor, weights)
+        # the points are kept for the leverage, while the caller may change X
+        known = {"points": X.copy(), "n_samples": len(X), "weights": weights}
+        fit = self._begin(features, scale, invariants=invariants, synthesis=synthesis, **known)
 
-    def _fit_invariants(self, F, dtype, X):
-        """The invariants of the fields F; None of an RFNNDecoder, which has none."""
-        if not isinstance(self, InvariantParameters):
-            return None
-        everywhere = self.constraint == "everywhere"
-        if not everywhere and self.solver in ("cholesky", "krylov", "lowrank"):
-            raise ValueError(
-                "constraint='training' needs singular values down to 1e-8, which a "
-                "Gram matrix does not resolve: use solver='auto' or 'svd'"
-            )
-        if not everywhere and self.bounds is not None:
-            raise ValueError(
-                "bounds need the projection of every row, which constraint='training' does "
-                "not have: use constraint='everywhere'"
-            )
-        invariants = fit_estimator(self, F, dtype, X, keep_constant_cells=everywhere)
-        if invariants.varying and not everywhere:
-            raise ValueError(
-                "constraint='training' imposes one value of the invariants on all fields: give invariant_values, or "
-                "use constraint='everywhere' for fields whose values vary (invariant_tol >= 1)"
-            )
-        return invariants
+        def solved(regularization):
+            if factor is None:
+                return fit.solved(_training_constrained(rows, F, regularization, invariants), regularization)
+            return fit.solved(factor.solve(coordinates_of(F), regularization), regularization, F)
+
+        return regularizations, solved
+
+    def _begin(self, features, scale, **known):
+        """The fit before its coefficients are solved for."""
+        projected = isinstance(self, InvariantParameters) and self.constraint == "everywhere"
+        return RidgeFit(features, scale, self._centred, projected, **known)
 
     def _field_modes(self, F, invariants):
         """Mean and modes of the fields, and their coordinates in them."""
@@ -282,6 +310,16 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         readers = {"tol": ("auto", "lowrank", "krylov"), "max_iter": ("auto", "krylov")}
         unread = [name for name, solvers in readers.items() if self.solver not in solvers]
         check_unread(self, unread, f"by solver={self.solver!r}")
+        if self.constraint != "everywhere" and self.solver in ("cholesky", "krylov", "lowrank"):
+            raise ValueError(
+                "constraint='training' needs singular values down to 1e-8, which a "
+                "Gram matrix does not resolve: use solver='auto' or 'svd'"
+            )
+        if self.constraint != "everywhere" and self.bounds is not None:
+            raise ValueError(
+                "bounds need the projection of every row, which constraint='training' does "
+                "not have: use constraint='everywhere'"
+            )
         if weighted:
             names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
             check_unread(self, names, "with sample_weight")
@@ -311,11 +349,11 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
         check_samples(X=X, y=y)
-        problem = fresh.regression(X, y, values)
+        _, solved = fresh.regression(X, y, values)
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
-            return holding(fresh, problem.fit(given)).set_params(regularization=regularization)
+            return holding(fresh, solved(given)).set_params(regularization=regularization)
 
         return fitted
 
@@ -341,7 +379,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         with restored_on_error(self):
             self.__dict__.pop("_field_shape", None)
             features, scale = self._fit_map(validate_data(self, X, reset=True, min_samples=2))
-            self._fitted, self._stream = None, Batches(features, scale)
+            self._fitted, self._stream = None, self._begin(features, scale)
         return self
 
     @available_if(check_streamable)
@@ -417,7 +455,7 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
         self._check_parameters()
         X = validate_data(self, X, reset=self._stream is None)
         F, dtype, layout = check_fields(y, len(X), blocks=True)
-        before = self._stream or Batches(*self._streamed_map(X))
+        before = self._stream or self._begin(*self._streamed_map(X))
         M = F.shape[1]
         if before.sums is None:
             self._keep_fields(layout)
@@ -515,9 +553,9 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
 
     def weights_of(self, X, Z, fields):
         regularization = fixed_regularization(self)
-        return self._smoother(X, Z, [regularization], fields)(regularization)
+        return self._smoother(X, Z, fields, [regularization])(regularization)
 
-    def _smoother(self, X, Z, regularizations, fields):
+    def _smoother(self, X, Z, fields, regularizations):
         """The result of `smoother_path` for checked arrays."""
         self._check_parameters()
         features, _ = self._fit_map(X)
@@ -559,11 +597,8 @@ class RandomFeatureRegression(LatentScaling, LinearDecoder):
             As `smoother`.
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
-        fresh = clone(self)
-        check_samples(X=X, fields=fields)
-        X = validate_data(fresh, X, reset=True, min_samples=2)
-        Z = validate_data(fresh, Z, reset=False, name="Z")
-        return fresh._smoother(X, Z, values, None if fields is None else check_fields(fields, len(X), name="fields")[0])
+        fresh, *given = self._without_fit(X, Z, fields)
+        return fresh._smoother(*given, values)
 
     def eigenpairs(self, X, least):
         self._check_parameters()

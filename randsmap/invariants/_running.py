@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from randsmap._interface.callers import warn_caller
+from randsmap._interface.fields import FieldShape
 from randsmap._linalg.rows import Rows
 from randsmap.invariants._affine import AffineInvariants
 from randsmap.invariants._bounds import check_within
@@ -64,12 +65,21 @@ def _warn_of_nearly_common(rows, given, reason):
 
 
 def fit_estimator(
-    estimator: Any, F: NDArray[np.float64] | Rows, dtype: DTypeLike, X: Any = None, *, keep_constant_cells: bool = True
+    estimator: Any,
+    F: NDArray[np.float64] | Rows,
+    dtype: DTypeLike,
+    X: Any = None,
+    *,
+    layout: FieldShape | None = None,
+    keep_constant_cells: bool = True,
 ) -> AffineInvariants:
-    """`fit_invariants` with the parameters of an estimator; ValueError, too, if the latents X and F look swapped."""
+    """`fit_invariants` with the parameters of an estimator; ValueError, too, if the latents X and F look swapped.
+
+    `layout` is that of the fields of an estimator that is not fitted.
+    """
     d, M = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else 0, F.shape[1]
     try:
-        given = Invariants.of_estimator(estimator, M, keep_constant_cells=keep_constant_cells)
+        given = Invariants.of_estimator(estimator, M, layout=layout, keep_constant_cells=keep_constant_cells)
         found = fit_invariants(F, given, dtype)
         if d > M and given.if_common and not found.matrix.shape[1]:
             if common_values(X, Invariants.of(d, tol=1e-4))[0] is not None:

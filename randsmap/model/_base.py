@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
 from randsmap._interface.parameters import document
-from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
-from randsmap.decoders._base import available_if
-from randsmap.decoders._capabilities import require
+from randsmap.decoders._base import LeverageOfPart
 from randsmap.persistence import save
 
 _Class = TypeVar("_Class", bound=type)
@@ -40,15 +37,9 @@ def model_texts(cls: _Class) -> _Class:
     return shared_texts(document(cls, _TEXTS))
 
 
-class Model(BaseEstimator):
-    """A model of fields: it has the leverage of a part, and is written to a file.
+class Model(LeverageOfPart, BaseEstimator):
+    """A model of fields: it has the leverage of a part, and is written to a file."""
 
-    `leverage_from` names the parameter that is this part. `no_leverage` is the reason, a format with the model as {0},
-    why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
-    """
-
-    leverage_from: str
-    no_leverage = ""
     lacks = {
         "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
         "partial_fit": "latents change with the encoder: fit that once, and add batches to the decoder at its latents, "
@@ -73,55 +64,3 @@ class Model(BaseEstimator):
             If the file cannot be written.
         """
         save(self, path)
-
-    def leverage_points(self, X: Any) -> Any:
-        """X as the part's `leverage` takes it."""
-        return X
-
-    def _check_leverage(self) -> bool:
-        part = getattr(self, self.leverage_from)
-        if part is None and self.no_leverage:
-            raise AttributeError(self.no_leverage.format(self))
-        return part is None or require(part, "leverage")
-
-    def _leverage_part(self) -> Any:
-        self._check_leverage()
-        check_fitted(self, f"{self.leverage_from}_")
-        return getattr(self, f"{self.leverage_from}_")
-
-    @available_if(lambda self: self._check_leverage())
-    def leverage(self, X: ArrayLike) -> NDArray[Any]:
-        """Leverage of points: their distance from those of the training fields, as a part of the model measures it.
-
-        `ManifoldModel` asks its decoder, `ShiftRegistration` its model (for any theta). `ParametricModel` asks its
-        regressor how far parameters are from those of the snapshots; whether the model has seen such fields is
-        ``model_.leverage(latents(parameters))``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            As for `predict` or `inverse_transform`.
-
-        Returns
-        -------
-        ndarray (n,)
-            To be compared with `leverage_limit_`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
-            Before `fit`, as the part's `leverage`, or if it has none.
-        """
-        part = self._leverage_part()
-        result: NDArray[Any] = part.leverage(self.leverage_points(X))
-        return result
-
-    @property
-    def leverage_(self) -> float:
-        """The part's `leverage_`: the largest of the training points; AttributeError as `leverage`."""
-        return float(self._leverage_part().leverage_)
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The part's `leverage_limit_`, above which decoded fields may be far off."""
-        return float(self._leverage_part().leverage_limit_)

@@ -18,7 +18,7 @@ from randsmap._interface.fields import field_rows, flattened
 from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import median_norm
-from randsmap.decoders._held_out import check_groups
+from randsmap.decoders._trials import check_groups
 from randsmap.invariants import norm_weights, own_values
 from randsmap.model._held_out import HeldOutErrors, trajectories_in_words
 from randsmap.model._manifold import fitted_parts

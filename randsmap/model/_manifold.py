@@ -35,8 +35,7 @@ from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
-from randsmap.decoders._base import available_if
-from randsmap.decoders._capabilities import available_from
+from randsmap.decoders._base import available_from, available_if
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, model_texts

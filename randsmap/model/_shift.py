@@ -13,8 +13,7 @@ from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap.decoders._base import available_if
-from randsmap.decoders._capabilities import require
+from randsmap.decoders._base import available_if, require
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import scaled_l2
 from randsmap.model._base import Model, model_texts

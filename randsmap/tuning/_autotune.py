@@ -21,9 +21,21 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import in_norm
 from randsmap.decoders._auto import AutoDecoder, Results
-from randsmap.decoders._families import FAMILIES, GAUSSIAN, KNN, MATERN, THIN_PLATE, check_families
-from randsmap.decoders._held_out import bounded_errors, check_groups, score_of
-from randsmap.decoders._trials import WORTH, leading, search_threads, unknown
+from randsmap.decoders._trials import (
+    FAMILIES,
+    GAUSSIAN,
+    KNN,
+    MATERN,
+    THIN_PLATE,
+    WORTH,
+    bounded_errors,
+    check_families,
+    check_groups,
+    leading,
+    score_of,
+    search_threads,
+    unknown,
+)
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms

@@ -14,11 +14,10 @@ from sklearn.utils import Bunch
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import in_norm, median_norm
+from randsmap._linalg.spans import field_span
 from randsmap._linalg.spectral import PATH, HatMatrix
-from randsmap.decoders._base import check_fields, fitted_scale
-from randsmap.decoders._regularization import fixed_regularization
-from randsmap.decoders._spans import field_span, invariants_of
-from randsmap.invariants import norm_weights
+from randsmap.decoders._base import check_fields, fitted_scale, fixed_regularization
+from randsmap.invariants import fit_estimator, norm_weights
 from randsmap.metrics import field_norms, scaled_distances, selection_losses
 from randsmap.tuning._search import on_edge
 
@@ -94,7 +93,7 @@ def leave_one_out(
     check_samples(X=X, y=y)
     points = as_array(X, "X", min_rows=2)
     F, dtype, layout = check_fields(y, len(points))
-    invariants = invariants_of(decoder, F, dtype, layout)
+    invariants = fit_estimator(decoder, F, dtype, layout=layout) if hasattr(decoder, "invariants") else None
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = HatMatrix(*decoder.spectrum(points, **reduced))
     if np.isinf(hat.squares).sum() > 1:  # a linear tail, of which a point alone may determine a direction

@@ -21,11 +21,10 @@ from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import in_norm, median_norm
-from randsmap._linalg.spans import FactoredRows
+from randsmap._linalg.spans import FactoredRows, field_span
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
-from randsmap.decoders._spans import field_span, invariants_of
-from randsmap.invariants import norm_weights, own_values
+from randsmap.invariants import fit_estimator, norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
@@ -384,8 +383,9 @@ class _Validation:
         if not many and not _may_pay(*sizes):
             return
         F, dtype, layout = check_fields(self._y_train, n)
-        invariants = invariants_of(decoder, F, dtype, layout)
-        if invariants is not None:
+        invariants = None
+        if hasattr(decoder, "invariants"):
+            invariants = fit_estimator(decoder, F, dtype, layout=layout)
             if invariants.varying:  # coordinates are corrected to one value
                 return
             q = len(invariants.independent)

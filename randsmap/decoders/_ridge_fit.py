@@ -1,0 +1,295 @@
+"""What a fit of random features keeps, of one batch or of many, and which decoders take batches and can be merged."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from joblib import hash as hash_of
+from numpy.typing import NDArray
+
+from randsmap._interface.arrays import cache_aligned
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
+from randsmap._linalg.cholesky import Solution
+from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg.products import multiply
+from randsmap._linalg.ridge import RidgeFactor
+from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.spectral import FeatureLeverage
+from randsmap.decoders._base import PAPER, Fit, fixed_regularization, is_fitted, lift
+from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.invariants import AffineInvariants, RunningInvariants
+from randsmap.maps.bases import feature_basis, reduced_basis
+from randsmap.maps.extrapolation import Leverage
+from randsmap.maps.linear_map import LinearMap
+
+_SMALLEST = np.finfo(float).smallest_subnormal
+_SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
+
+
+@immutable
+class RidgeFit(Fit):
+    """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields."""
+
+    features: Any = saved(Part("transform", n_in="d", n_out="P"))  # phi, fitted
+    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
+    free_bias: bool = saved(Parameter(bool))  # the bias is not penalised
+    projected: bool = saved(Parameter(bool))  # every decoded field, on the invariants
+    invariants: AffineInvariants | None = saved(Part(AffineInvariants, optional=True, M="M"), default=None)
+    synthesis: NDArray[np.float64] | None = saved(
+        Array("K+1", "M", optional=True), default=None
+    )  # [mean; U^T] (r+1, M)
+    points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
+    n_samples: int = saved(Parameter(int, low=1), default=0)
+    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
+    # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `solved`
+    coefficients: Any = saved(Array("P+1", "K"), default=None)
+    solver: str = saved(Parameter(str, words=_SOLVERS), default="")
+    n_iter: int = saved(Parameter(int, low=0), default=1)
+    rank: int | None = saved(Parameter(int, low=0, words=(None,)), default=None)
+    bound: float | None = saved(Parameter(object), default=None)
+    regularization: float = saved(Parameter(float, low=0), default=0.0)
+    # of batches; a model file has `factor` and the next two, the arguments of `FeatureLeverage`
+    sums: NormalEquations | None = saved(NOT_SAVED, default=None)
+    running: RunningInvariants | None = saved(NOT_SAVED, default=None)
+    factor: NDArray[np.float64] | None = saved(Array("w", "r", optional=True), default=None)
+    factor_mean: NDArray[np.float64] | None = saved(Array("P", optional=True), default=None)
+    factor_offset: float = saved(Parameter(float, low=0, high=1), default=0.0)
+
+    def _restore(self) -> None:
+        M = self.coefficients.shape[1]
+        if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
+            raise ValueError(f"coefficients of {M} cells, invariants of {len(self.invariants.constant)}")
+
+    def solved(self, solution: Solution, regularization: float, F: Any = None) -> RidgeFit:
+        """The fit with the coefficients of the fields F, or of what stands for them."""
+        A = lift(solution.coefficients, F)
+        # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
+        if self.projected and self.synthesis is None:
+            A = self.invariants.constrain_coefficients(A)  # type: ignore[union-attr]
+        return replace(
+            self,
+            coefficients=cache_aligned(A),
+            solver=solution.solver,
+            n_iter=solution.n_iter,
+            rank=solution.rank,
+            bound=solution.bound,
+            regularization=float(regularization),
+        )
+
+    def storable(self) -> RidgeFit:
+        """The fit as a model file holds it: with the factor of the leverage in place of the sums."""
+        if self.sums is None:
+            return self
+        found = self.sums.leverage(self.regularization)
+        return replace(self, sums=None, factor=found.W, factor_mean=found.mean, factor_offset=found.offset)
+
+    # -- Batches -----------------------------------------------------------------------------------
+    def with_fields(self, F: Any, dtype: Any) -> RidgeFit:
+        """The invariants with those of one more batch; its rows are not in the sums yet."""
+        if self.running is None:
+            return self
+        running, invariants = self.running.with_fields(F, dtype)
+        return replace(self, running=running, invariants=invariants)
+
+    def merged(self, other: RidgeFit) -> RidgeFit:
+        """The sums of both."""
+        running = invariants = None
+        if self.running is not None and other.running is not None:
+            running, invariants = self.running.merged(other.running)
+        # of a copy: an error or an interrupt leaves these sums as they are
+        sums = self.sums.copy()  # type: ignore[union-attr]
+        sums.merge(other.sums)  # type: ignore[arg-type]
+        return replace(self, sums=sums, running=running, invariants=invariants)
+
+    def solve(self, regularization: float, solver: str) -> RidgeFit:
+        """The fit to all batches."""
+        sums: Any = self.sums
+        fit = replace(self, points=sums.sample(), n_samples=sums.n)
+        return fit.solved(sums.solve(regularization, solver), regularization)
+
+    # -- What is made of it ------------------------------------------------------------------------
+    @property
+    def A(self) -> NDArray[np.float64]:
+        """Coefficients (P+1, M) of [1 | phi]."""
+        if self.synthesis is None:
+            return self.coefficients
+        A = multiply(self.coefficients, np.ascontiguousarray(self.synthesis[1:]))
+        A[0] += self.synthesis[0]
+        return A
+
+    @property
+    def modes(self) -> tuple[Any, Any, Any]:
+        """B (P+1, r), U (M, r) and the mean field (M,); None each without modes."""
+        if self.synthesis is None:
+            return None, None, None
+        return self.coefficients, self.synthesis[1:].T, self.synthesis[0]
+
+    @cached_property
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields."""
+        basis, projected = feature_basis(self.features), self.invariants if self.projected else None
+        if self.synthesis is None:
+            return LinearMap(basis, self.coefficients, projected)
+        return LinearMap(reduced_basis(basis, self.coefficients), self.synthesis, projected)
+
+    @property
+    def training_points(self) -> NDArray[np.float64]:
+        return self.points
+
+    @property
+    def leverage_cost(self) -> float:
+        if self.solver == "krylov":  # which avoids that factorisation
+            return np.inf
+        n, P = len(self.points), len(self.coefficients)
+        return 0.0 if self.factor is not None else float(n) * P * min(n, P)
+
+    @cached_property
+    def leverage(self) -> Leverage:
+        """The leverage of any point."""
+        if self.sums is not None:
+            ridge = self.sums.leverage(self.regularization)
+        elif self.factor is not None:
+            ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
+        else:
+            rows = FeatureRows(self.features, self.points, bias=not self.free_bias, weights=self.weights)
+            ridge = RidgeFactor(rows, []).leverage(self.regularization)
+        training = ridge.values(self.features, self.points)
+        own = training if self.weights is None else self.weights * training  # share of a sample in its decoded field
+        free, highest = np.maximum(1 - own, np.finfo(float).eps), np.inf
+        if self.regularization:
+            held_out = training / free
+            highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
+        else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
+            alone = 1e-8  # 1 - leverage below which a sample is met whatever the others are
+            held_out = np.where(free > alone, training / free, training)
+        return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
+
+
+# -- Which decoders take batches -------------------------------------------------------------------
+def batch_regularization(decoder: Any) -> float:
+    """lambda for `partial_fit`, which knows no held-out errors: None is the paper's."""
+    regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
+    if regularization is None:
+        raise ValueError(
+            'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
+        )
+    return regularization
+
+
+def check_streamable(decoder: Any) -> bool:
+    """True; ValueError with the reason if the parameters of a decoder do not allow batches."""
+    if decoder.solver in ("svd", "krylov", "lowrank"):
+        raise ValueError(
+            f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
+        )
+    if decoder.output_rank is not None:
+        raise ValueError(f"partial_fit needs output_rank=None, got {decoder.output_rank!r}: modes need all samples")
+    if decoder.constraint != "everywhere":
+        raise ValueError(
+            f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
+        )
+    features = decoder.features
+    if decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
+        # `partial_fit` refuses what is no feature map
+        return True
+    if features is None:
+        raise ValueError(
+            "partial_fit needs features whose number is known: give FourierFeatures(n_features=...), a map that is "
+            "fitted already, or all latent points to fit_features before"
+        )
+    if isinstance(features, SigmoidFeatures) and features.latent_box is None:
+        raise ValueError(
+            "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
+            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), a map "
+            "that is fitted already, or all latent points to fit_features before"
+        )
+    if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
+        raise ValueError(
+            f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
+            "to data that represent all batches"
+        )
+    if not isinstance(features.n_features, numbers.Integral):
+        raise ValueError(
+            f"partial_fit needs an integer n_features, got {features.n_features!r}, a multiple of a number of samples "
+            "that is not known: give a count, or a map that is fitted already"
+        )
+    return True
+
+
+def is_map(features: Any) -> bool:
+    """True if it is a feature map."""
+    return hasattr(features, "transform") and not isinstance(features, type)
+
+
+# -- Which decoders can be merged ------------------------------------------------------------------
+def check_mergeable(ours: Any, theirs: Any) -> None:
+    """TypeError or ValueError if the batches of two decoders cannot be added."""
+    if type(theirs) is not type(ours):
+        raise TypeError(f"merge needs another {type(ours).__name__}, got {type(theirs).__name__}")
+    for decoder, name in ((ours, "this"), (theirs, "the other")):
+        if decoder.stream is None or decoder.stream.sums is None:
+            from_fit = decoder.stream is None and decoder.__sklearn_is_fitted__()
+            reason = "comes from fit or a model file, which keep" if from_fit else "has"
+            raise ValueError(
+                f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} {reason} no sums "
+                "that could be added"
+            )
+    ours._field_shape.check(theirs._field_shape, "the other decoder's y", (), "this decoder's")
+    here, there = _settings(ours), _settings(theirs)
+    for name in here | there:
+        if hash_of(here.get(name)) != hash_of(there.get(name)):  # equal to the bit
+            raise ValueError(
+                f"decoders that differ in {name} cannot be merged: got {_shown(here.get(name))} and "
+                f"{_shown(there.get(name))}. All parts of the data need one and the same decoder to start from"
+            )
+
+
+def _settings(decoder):
+    """By name, what two decoders must have in common to be merged."""
+    batches = decoder.stream
+    # in the order in which a difference is reported: causes before what follows from them
+    settings = {
+        "the number of latent coordinates": decoder.n_features_in_,
+        "the number of cells": batches.sums.cells,
+        "the shape of the fields": decoder.field_shape_,
+        "latent_scale": batches.latent_scale,
+        **_feature_settings(batches.features),
+        "center": batches.sums.centred,
+        "regularization": batch_regularization(decoder),
+        "solver": decoder.solver,
+    }
+    if batches.running is not None:
+        given = batches.running.given
+        settings |= {
+            "invariants": given.matrix,
+            "invariant_values": given.values,
+            "invariant_tol": given.tol,
+            "cell_weights": given.cell_weights,
+            "bounds": given.bounds,
+        }
+    return settings
+
+
+def _feature_settings(features):
+    """By name, what makes two fitted feature maps one function."""
+    settings = {"the class of their features": type(features).__name__}
+    if hasattr(features, "activation_parameters"):
+        names = (f"the {name} of their features" for name in ("kind", "weights", "offsets", "scale"))
+        return settings | dict(zip(names, features.activation_parameters()))
+    for name, value in sorted(vars(features).items()):
+        if hasattr(value, "get_params"):
+            settings |= {f"{inner} ({name})": found for inner, found in _feature_settings(value).items()}
+        elif "random_state" not in name:
+            settings[f"{name} of their features"] = value
+    return settings
+
+
+def _shown(value):
+    if isinstance(value, np.ndarray) and value.size > 8:
+        return f"an array {value.shape} that begins with {value.ravel()[:3]}"
+    return repr(value)
