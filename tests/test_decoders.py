@@ -24,10 +24,7 @@ from randsmap._kernels.linear_map import FEATURE_MAP
 from randsmap._linalg import ridge as _ridge
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import FourierFeatures, MultiscaleFourierFeatures, SigmoidFeatures
-from randsmap.maps import bases as _bases
-from randsmap.maps import linear_map
-from randsmap.maps.bases import Basis, identity_basis, reduced_basis
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import Basis, LinearMap, TransformerBasis, identity_basis, reduced_basis
 from randsmap.persistence import save
 
 from helpers import python, random_problem, violation
@@ -338,7 +335,7 @@ def test_no_blas_threads_inside_tasks(monkeypatch):
     def note(task, calls):
         seen.append((len(calls), list(_parallel._blas_limits)))
 
-    monkeypatch.setattr(linear_map, "parallel_for", note)
+    monkeypatch.setattr(_parallel, "parallel_for", note)
     decoder.predict(Y)
     assert seen == [(4, [1])]
 
@@ -377,7 +374,7 @@ def test_any_transformer_is_a_feature_map(features):
 def test_other_transformers_are_used_by_chunks(monkeypatch):
     Y, F = problem(200)
     whole = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
-    monkeypatch.setattr(_bases.TransformerBasis, "rows", 30)
+    monkeypatch.setattr(TransformerBasis, "rows", 30)
     monkeypatch.setattr(_ridge.FeatureRows.blocks, "__defaults__", (70,))
     chunked = RANDSMAPDecoder(PolynomialFeatures(3), random_state=0).fit(Y, F).predict(Y)
     assert np.allclose(chunked, whole, rtol=0, atol=1e-10)

@@ -41,7 +41,7 @@ from randsmap._kernels.features import COSINE, LOGISTIC
 from randsmap.features import polynomial_jacobian
 from randsmap.invariants import AffineInvariants
 from randsmap.maps import linear_map as _linear_map
-from randsmap.maps.bases import identity_basis
+from randsmap.maps.linear_map import identity_basis
 
 from helpers import python, with_common_invariants
 from helpers import random_problem as problem

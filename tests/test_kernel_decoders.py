@@ -13,7 +13,7 @@ import randsmap
 from randsmap import DoubleDiffusionMapsDecoder, FourierFeatures, KernelDecoder, MultiscaleFourierFeatures, RFNNDecoder
 from randsmap._linalg import distances as _distances
 from randsmap._linalg import svd
-from randsmap.maps import bases as _bases
+from randsmap.maps import linear_map as _linear_map
 
 from helpers import python
 from helpers import random_problem as problem
@@ -350,7 +350,7 @@ def test_tiles_and_threads_do_not_change_the_fields(decoder, monkeypatch):
     size = np.abs(fitted.coef_).sum(axis=0).max()
     if fitted.coef_.shape[0] != 151:
         size = 150 / fitted.eigenvalues_[-1]
-    monkeypatch.setattr(_bases, "TILE_ENTRIES", 1)
+    monkeypatch.setattr(_linear_map, "TILE_ENTRIES", 1)
     assert np.abs(fitted.predict(X) - whole).max() <= 100 * EPS * size
     for part in (slice(0, 1), slice(5, 17), slice(100, 113)):
         assert np.abs(fitted.predict(X[part]) - whole[part]).max() <= 100 * EPS * size

@@ -34,9 +34,8 @@ from randsmap.decoders._base import (
 )
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters
-from randsmap.maps.bases import in_blocks, in_units, kernel_basis, tailed_basis
 from randsmap.maps.extrapolation import Leverage
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import LinearMap, in_blocks, in_units, kernel_basis
 
 KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
 _SMALLEST = np.finfo(float).smallest_subnormal
@@ -103,9 +102,7 @@ class KernelFit(Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, lengths=self.lengths)
-        if self.centre is not None:
-            basis = tailed_basis(basis, self.centre, self.lengths)
+        basis = kernel_basis(self.radial, self.points, self.lengths, centre=self.centre)
         return LinearMap(basis, self.coefficients, self.invariants)
 
     @cached_property
@@ -336,7 +333,7 @@ class HarmonicFit(Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, self.weights, self.latent_scale)
+        basis = kernel_basis(self.radial, self.points, self.latent_scale, weights=self.weights)
         return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
 
     @cached_property

@@ -32,9 +32,8 @@ from randsmap.decoders._base import (
     is_fitted,
     of_fit,
 )
-from randsmap.maps.bases import in_units
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
-from randsmap.maps.linear_map import cell_subsets
+from randsmap.maps.linear_map import cell_subsets, in_units
 
 _Values = NDArray[np.float64]
 

@@ -46,7 +46,7 @@ from randsmap.decoders._base import (
 from randsmap.decoders._ridge_fit import RidgeFit, batch_regularization, check_mergeable, check_streamable, is_map
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants
-from randsmap.maps.bases import TransformerBasis, in_units
+from randsmap.maps.linear_map import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
 

@@ -23,9 +23,8 @@ from randsmap._linalg.spectral import FeatureLeverage
 from randsmap.decoders._base import PAPER, Fit, fixed_regularization, is_fitted, lift
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
-from randsmap.maps.bases import feature_basis, reduced_basis
 from randsmap.maps.extrapolation import Leverage
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import LinearMap, feature_basis, reduced_basis
 
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")

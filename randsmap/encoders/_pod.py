@@ -18,10 +18,9 @@ from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.encoders._base import FieldEncoder
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
-from randsmap.maps.bases import identity_basis
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.maps.image import FrozenEncoder
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import LinearMap, identity_basis
 
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]

@@ -15,8 +15,7 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.scales import error_scales, in_norm
-from randsmap.maps.bases import Basis
-from randsmap.maps.linear_map import LinearMap, map_arrays
+from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
 
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]

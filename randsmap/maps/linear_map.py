@@ -1,29 +1,210 @@
-"""Fields f(y) = [1 | phi(y)] A, projected on their invariants, and their derivatives in closed form."""
+"""Fields f(y) = [1 | phi(y)] A, projected on their invariants, and their derivatives in closed form.
+
+C evaluates the functions phi of a `Basis`, which is a few numbers and arrays (rk_image.h). Other functions are
+evaluated here, and C gets their values; they are an object with
+
+- ``values(X)``, (n, P): the functions at points X (n, d), and `rows`, the number of points to map at a time,
+- ``tangents(X, V)``, (n, p, P): their derivatives along V (n, p, d), or with None along the d coordinates,
+- ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_cells, check_out, check_samples, finite_results
+from randsmap._interface.arrays import as_array, check_cells, check_finite, check_out, check_samples, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
+from randsmap._interface.state import NOT_SAVED, Array, Part
 from randsmap._kernels import linear_map as _kernel
-from randsmap._linalg.rows import blocks_to_fill
-from randsmap._parallel import FEW, blas_threads, for_tiles, parallel_for, tile_rows, tile_threads, tiles
+from randsmap._kernels.distances import DIRECT_DIM
+from randsmap._linalg.rows import blocks_to_fill, feature_matrix
+from randsmap._parallel import FEW, TILE_ENTRIES, blas_threads, for_tiles, tile_rows
+from randsmap.features import polynomial_jacobian
 from randsmap.invariants import AffineInvariants, values_of_rows
-from randsmap.maps.bases import Basis, identity_basis
 
 _CACHED = 4  # subsets of cells whose coefficients a map keeps
 _Values = NDArray[np.float64]
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
 
+# -- Functions of the latent point -----------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class Basis:
+    """Functions that C evaluates: their kind, the number of their activation or kernel, and arrays.
+
+    With `combinations` B (P+1, size) of P functions phi these are the functions [1 | phi] B.
+    """
+
+    kind: int
+    n_components: int
+    size: int
+    function: int = 0
+    scale: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    arrays: dict[str, _Values] = field(default_factory=dict)
+    combinations: _Values | None = None
+
+    def coefficients(self, A: _Values) -> dict[str, _Values]:
+        """Bias and coefficients, or two factors of them, of the fields [1 | functions] A."""
+        B = self.combinations
+        if B is None:
+            return {"bias": A[0], "coefficients": A[1:]}
+        return {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
+
+
+def identity_basis(size: int) -> Basis:
+    """The coordinates themselves: phi(y) = y, of length `size`."""
+    return Basis(kind=_kernel.IDENTITY, n_components=size, size=size)
+
+
+def reduced_basis(basis: Any, B: _Values) -> Any:
+    """The combinations [1 | phi(y)] B of another basis, B (P+1, r): the coordinates of fields in few modes."""
+    if isinstance(basis, Basis):
+        return replace(basis, size=B.shape[1], combinations=B)
+    return TransformerBasis(basis.transformer, basis.scale, B)
+
+
+def feature_basis(features: Any) -> Basis | TransformerBasis:
+    """The basis of a fitted feature map, the package's own or any transformer."""
+    if isinstance(features, TransformerBasis):
+        return features
+    if not hasattr(features, "activation_parameters"):
+        return TransformerBasis(features)
+    activation, weights, offsets, scale = features.activation_parameters()
+    return Basis(
+        kind=_kernel.FEATURE_MAP,
+        n_components=len(weights),
+        size=weights.shape[1],
+        function=activation,
+        scale=scale,
+        arrays={"weights": weights, "offsets": offsets},
+    )
+
+
+def kernel_basis(
+    kernel: Any, points: _Values, lengths: _Values, *, weights: _Values | None = None, centre: _Values | None = None
+) -> Basis:
+    """A radial kernel g(|x - z|^2) at points z (n, d), x = y / lengths and z in these units.
+
+    With weights (n, P) the functions are its combinations; with a centre (d,) a linear tail follows, the coordinates
+    (y - centre) / lengths. ``kernel.frozen()`` gives the kernel's entries of a `Basis`.
+    """
+    n, d = points.shape
+    arrays = {"columns": np.ascontiguousarray(points.T), "lengths": lengths}
+    if d > DIRECT_DIM:
+        arrays["points"] = points
+    if centre is not None:
+        arrays["tail_centre"] = centre
+    basis = Basis(n_components=d, size=n if centre is None else n + d, arrays=arrays, **kernel.frozen())
+    if weights is None:
+        return basis
+    return reduced_basis(basis, np.vstack([np.zeros((1, weights.shape[1])), weights]))
+
+
+def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Values, slice], _Values]) -> _Values:
+    """``function(K, rows)``, one number per row, of the kernel K (m, n_points) at rows of X (n, d), in its units."""
+    out, step = np.empty(len(X)), max(32, TILE_ENTRIES // len(points))
+    for a in range(0, len(X), step):
+        rows = slice(a, a + step)
+        out[rows] = function(kernel.values(X[rows], points), rows)
+    return out
+
+
+class TransformerBasis:
+    """Any other transformer, of points in units of `scale` (d,), or combinations [1 | phi] B of its features.
+
+    Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
+    """
+
+    _state = {
+        "transformer": Part("transform", n_in="d", n_out="P"),
+        "scale": Array("d", low=np.finfo(float).smallest_subnormal),
+        "combinations": NOT_SAVED,  # none of a fit's features
+    }
+
+    rows = 8192  # that a transformer maps at a time: bounded memory
+    combinations: _Values | None = None
+
+    def __init__(self, transformer: Any, scale: _Values | None = None, combinations: _Values | None = None) -> None:
+        self.transformer, self.scale, self.combinations = transformer, scale, combinations
+
+    @property
+    def size(self) -> int | None:
+        """Number of functions; None: known from the rows of a transform."""
+        return None if self.combinations is None else self.combinations.shape[1]
+
+    @property
+    def n_features_in_(self) -> int:
+        return int(self.transformer.n_features_in_)
+
+    @property
+    def _n_features_out(self):
+        return len(self.transformer.get_feature_names_out())
+
+    def transform(self, X: _Values) -> Any:
+        """Features of points X (n, d)."""
+        return self.transformer.transform(self._in_units(X))
+
+    def _in_units(self, X):
+        return X if self.scale is None else in_units(X, self.scale)
+
+    def values(self, X: _Values) -> _Values:
+        B = self.combinations
+        return feature_matrix(self, X) if B is None else B[0] + feature_matrix(self, X, len(B) - 1) @ B[1:]
+
+    def jacobian(self, X: _Values) -> _Values:
+        """Derivatives (n, P, d) of the transform."""
+        transformer, Y = self.transformer, self._in_units(X)
+        if hasattr(transformer, "jacobian"):
+            J = np.asarray(transformer.jacobian(Y), dtype=np.float64)
+        else:
+            from sklearn.preprocessing import PolynomialFeatures
+
+            if not isinstance(transformer, PolynomialFeatures):
+                raise TypeError(
+                    f"the derivative of the features of {type(transformer).__name__} is not known: it "
+                    "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
+                )
+            J = polynomial_jacobian(transformer.powers_, Y)
+        if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
+            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
+        return J if self.scale is None else J / self.scale
+
+    def tangents(self, X: _Values, V: _Values | None) -> _Values:
+        J, B = self.jacobian(X).transpose(0, 2, 1), self.combinations
+        T = J if V is None else V @ J
+        check_finite(T, "the features' jacobian")
+        return T if B is None else T @ B[1:]
+
+    def contract(self, X: _Values, H: _Values) -> _Values:
+        B = self.combinations
+        return np.einsum("nkj,nk->nj", self.jacobian(X), H if B is None else H @ B[1:].T)
+
+    @property
+    def not_frozen(self) -> str:
+        return (
+            f"C does not know the features of {type(self.transformer).__name__}. Fit one with random features, such as "
+            "features=FourierFeatures(), or a KernelDecoder, and freeze that"
+        )
+
+
+def in_units(Y: _Values, lengths: _Values) -> _Values:
+    """Y / lengths; no further than the largest number."""
+    X = np.empty(Y.shape)
+    _kernel.in_units(np.ascontiguousarray(Y), np.ascontiguousarray(lengths), X)
+    return X
+
+
+# -- The map ---------------------------------------------------------------------------------------
 def cell_subsets(gather: Callable[[NDArray[np.intp]], Any]) -> Callable[[NDArray[np.intp]], Any]:
     """``gather(cells)``, of which the results for the last few sets of cells (k,) are kept."""
     by_bytes = lru_cache(_CACHED)(lambda key: gather(np.frombuffer(key, np.intp)))
@@ -107,9 +288,9 @@ def _checked(method, arrays, first=0):
 class LinearMap:
     """Fields [1 | phi(y)] A, each projected on its invariants: every ridge and kernel decoder, and POD.
 
-    `basis` is one of `randsmap.maps.bases`, the first row of A (P+1, M) the bias. The C structure of rk_image.h does
-    the work; `of` opens the same structure in the memory of an image. ValueError if the shapes do not fit: no kernel
-    may read beyond an array.
+    `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias. The C structure of
+    rk_image.h does the work; `of` opens the same structure in the memory of an image. ValueError if the shapes do not
+    fit: no kernel may read beyond an array.
     """
 
     # of an image, whose arrays only C reads
@@ -119,7 +300,7 @@ class LinearMap:
     _values: Any = None
     _bounded = _varying = False
 
-    def __init__(self, basis: Any, A: NDArray[np.float64], invariants: AffineInvariants | None = None) -> None:
+    def __init__(self, basis: Any, A: _Values, invariants: AffineInvariants | None = None) -> None:
         # a view, so that reshaping the caller's array cannot change this one
         A = np.require(A, np.float64, ["C", "A"]).view()
         wanted = basis.size and basis.size + 1, None if invariants is None else len(invariants.constant)
@@ -158,12 +339,12 @@ class LinearMap:
     # -- Fields ------------------------------------------------------------------------------------
     def fields(
         self,
-        X: NDArray[np.float64],
+        X: _Values,
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
+        out: _Values | None = None,
         shape: tuple[int, ...] | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> _Values:
         """Fields at checked latent points X (n, d), as `predict` returns them; shape: of a field, None: (M,)."""
         n, M = len(X), self.n_cells
         given = invariant_values is not None or self._varying
@@ -192,13 +373,7 @@ class LinearMap:
             raise ValueError("invariant_values given, but this decoder does not project its fields on invariants")
         return values_of_rows(values, n, self.kernel.n_invariants)  # of an image: C checks and selects them
 
-    def decode(
-        self,
-        X: NDArray[np.float64],
-        out: NDArray[np.float64],
-        values: NDArray[np.float64] | None = None,
-        first: int = 0,
-    ) -> None:
+    def decode(self, X: _Values, out: _Values, values: _Values | None = None, first: int = 0) -> None:
         """Whole fields into out (n, M), each projected; values (n, rank): of the independent invariants. ValueError
         names a row that overflows, of numbers from `first` on."""
         if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
@@ -211,8 +386,7 @@ class LinearMap:
                 b = min(a + step, stop)
                 Z = X[a:b] if self._values is None else self._given(X[a:b], first + a)
                 task = _checked(method, (Z, None if values is None else values[a:b], out[a:b]), first + a)
-                with tile_threads(b - a):
-                    parallel_for(task, tiles(b - a))
+                for_tiles(task, b - a)
 
     @quiet
     def _given(self, X, first):
@@ -222,7 +396,7 @@ class LinearMap:
             raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
         return Z
 
-    def encode(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+    def encode(self, F: _Values) -> _Values:
         """Latent points (n, d) of fields F (n, M), of an image with an encoder."""
         out = np.empty((len(F), self.kernel.n_components))
         for_tiles(_checked(self.kernel.encode, (F, out)), len(F))
@@ -244,24 +418,26 @@ class LinearMap:
         n, p = len(X), X.shape[1] if V is None else V.shape[1]
         T = np.empty((n, p, self.n_cells))
         if self._values is not None:
-            basis = self.basis
-            G = _by_rows(basis.gradients, first, X) if V is None else _by_rows(basis.directional, first, X, V[:, 0])
-            P = self.kernel.n_components
-            if G.shape[1] != P:
-                raise ValueError(f"the derivatives of {P} functions are wanted, got those of {G.shape[1]}")
-            V = np.ascontiguousarray(G).reshape(n, p, P)
-            X = self._given(X, first) if self._bounded else np.zeros((n, P))
+            V = np.ascontiguousarray(_by_rows(self.basis.tangents, first, X, V))
+            if V.shape[2] != self.kernel.n_components:
+                P = self.kernel.n_components
+                raise ValueError(f"the derivatives of {P} functions are wanted, got those of {V.shape[2]}")
+            X = self._functions_at(X, first)
         with blas_threads() if T.size * self.width > _SHARED else nullcontext():
             _checked(self.kernel.tangents, (X, V, T), first)(0, n)
         return T
 
+    def _functions_at(self, X, first):
+        """The values of functions that C does not know, where derivatives depend on them: by the bounds that hold."""
+        return self._given(X, first) if self._bounded else np.zeros((len(X), self.kernel.n_components))
+
     def jacobian(
         self,
-        X: NDArray[np.float64],
+        X: _Values,
         cells: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
+        out: _Values | None = None,
         shape: tuple[int, ...] | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> _Values:
         """Derivatives df/dy (L, M, d), or (L, *shape, d), at checked points X (L, d)."""
         part, pick, shape = self._part(cells, shape)
         (L, d), k = X.shape, part.n_cells if pick is None else len(pick)
@@ -286,8 +462,8 @@ class LinearMap:
         return self._values is None and self.kernel.is_affine
 
     def jvp(
-        self, X: NDArray[np.float64], V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+        self, X: _Values, V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
+    ) -> _Values:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
         part, pick, shape = self._part(cells, shape)
         V = np.ascontiguousarray(as_array(V, "V", X.shape, repeat=True))[:, None]
@@ -301,8 +477,8 @@ class LinearMap:
         return out.reshape(len(X), *shape)
 
     def vjp(
-        self, X: NDArray[np.float64], U: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
-    ) -> NDArray[np.float64]:
+        self, X: _Values, U: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
+    ) -> _Values:
         """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,); (L,) where shape is ()."""
         part, pick, shape = self._part(cells, shape)
         if not shape:
@@ -321,9 +497,7 @@ class LinearMap:
         return out
 
     def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
-        Z = X
-        if self._values is not None:
-            Z = self._given(X, first) if self._bounded else np.zeros((len(X), self.kernel.n_components))
+        Z = X if self._values is None else self._functions_at(X, first)
         H = np.empty(Z.shape)
         # a few rows are bound by the read of A, which more threads hardly speed up
         with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():

@@ -52,7 +52,7 @@ INNER = {
     "RidgeFit": "decoders._ridge_fit",
     "KNNFit": "decoders._knn",
     "BlendFit": "decoders._blended",
-    "TransformerBasis": "maps.bases",
+    "TransformerBasis": "maps.linear_map",
     "Labels": "_interface.labels",
 }
 _MAX_DEPTH = 20  # of parameters within parameters: a list may hold itself

@@ -30,8 +30,7 @@ from randsmap import (
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import linear_map as map_kernels
 from randsmap._linalg import sums
-from randsmap.maps.bases import Basis, TransformerBasis
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import Basis, LinearMap, TransformerBasis
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
 from helpers import with_common_invariants
