@@ -243,17 +243,17 @@ def test_images_keep_the_shape(tmp_path, precision):
 
 def test_a_forged_shape_in_an_image_is_refused():
     from randsmap._kernels import linear_map as kernel
-    from randsmap.maps import image as _image
+    from randsmap.maps import frozen as _frozen
 
     whole = randsmap.RANDSMAPDecoder(random_state=0).fit(Y, F).freeze()
     image = np.frombuffer(bytes(whole.linear_map.kernel.source), np.uint8)
-    count = int(image[:64].view(_image._HEADER)["n_sections"][0])
-    sections = image[64 : 64 + count * _image._SECTION.itemsize].view(_image._SECTION)
+    count = int(image[:64].view(_frozen._HEADER)["n_sections"][0])
+    sections = image[64 : 64 + count * _frozen._SECTION.itemsize].view(_frozen._SECTION)
     (section,) = sections[sections["id"] == kernel.SECTIONS["field_shape"]]
     for shape in ((3, 6), (-4, -6), (24, 1 << 40)):
         forged = image.copy()
         forged[section["offset"] : section["offset"] + 16].view(np.int64)[:] = shape
-        header = forged[:64].view(_image._HEADER)
+        header = forged[:64].view(_frozen._HEADER)
         header["checksum"] = kernel.checksum(forged)
         with pytest.raises(ValueError, match="do not have the shape"):
             randsmap.FrozenDecoder(forged)

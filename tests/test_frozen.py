@@ -40,7 +40,7 @@ from randsmap import (
 )
 from randsmap._kernels import linear_map as kernel
 from randsmap.decoders import library_path
-from randsmap.maps.image import assembled
+from randsmap.maps.frozen import assembled
 
 from helpers import random_problem
 

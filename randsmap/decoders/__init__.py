@@ -10,9 +10,9 @@ from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._trials import FAMILIES
 from randsmap.decoders._trials import check_families as check_families  # for the command line
 from randsmap.maps.extrapolation import ExtrapolationWarning
+from randsmap.maps.frozen import MAX_BYTES as MAX_BYTES  # for models
 from randsmap.maps.frozen import FrozenDecoder, FrozenModel, get_include
 from randsmap.maps.frozen import library_path as library_path  # for the command line
-from randsmap.maps.image import MAX_BYTES as MAX_BYTES  # for models
 
 __all__ = [
     "RFNNDecoder",

@@ -214,6 +214,7 @@ def available_from(part_of: Callable[[Any], tuple[Any, str]]) -> Callable[[Any],
 # -- Estimators ------------------------------------------------------------------------------------
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
+PROTOCOL += ("frozen_encoder", "draw", "activation_parameters")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):

@@ -259,16 +259,13 @@ class BlendFit(Fit):
             total = total + _across(T, w, v)
         return solve(total)
 
-    def gradients(self, X: _Values) -> _Values:
-        d = X.shape[1]
-        return self._combined(
-            X,
-            lambda part: part.jacobian(X).reshape(len(X), -1, d).transpose(0, 2, 1),
-            np.broadcast_to(np.eye(d), (len(X), d, d)),
-        ).reshape(-1, self.size)
-
-    def directional(self, X: _Values, V: _Values) -> _Values:
-        return self._combined(X, lambda part: part.jvp(X, V).reshape(len(X), 1, -1), V[:, None, :])[:, 0]
+    def tangents(self, X: _Values, V: _Values | None) -> _Values:
+        n, d = X.shape
+        if V is not None:
+            direction = V[:, 0]
+            return self._combined(X, lambda part: part.jvp(X, direction).reshape(n, 1, -1), V)
+        coordinates = np.broadcast_to(np.eye(d), (n, d, d))
+        return self._combined(X, lambda part: part.jacobian(X).reshape(n, -1, d).transpose(0, 2, 1), coordinates)
 
     def contract(self, X: _Values, H: _Values) -> _Values:
         limits, weights, solve = self._linearised(X)

@@ -13,7 +13,6 @@ from randsmap._interface.fields import FieldInputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import by_blocks
-from randsmap.maps.image import FrozenEncoder
 
 
 @shared_texts
@@ -142,28 +141,8 @@ class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transformer
         U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0)
         return self._in_shape(self._encoding.vjp(F, U))
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
-        """`transform` as an image of `ManifoldModel.freeze` holds it.
-
-        Parameters
-        ----------
-        precision : {"float64", "float32"}
-            Of the modes or training fields; sums have double precision.
-        tol : float or None
-            Of diffusion maps: distances are taken between leading principal components, as few as keep the latents of
-            the training fields to `tol` of the largest. None: between the fields.
-
-        Returns
-        -------
-        FrozenEncoder
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            Of diffusion maps with n_neighbors or copy=False.
-        """
+    def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
+        """`transform` as the sections of an image (rk_image.h), whose modes or training fields have that precision."""
         raise NotImplementedError
 
     def _checked(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -33,7 +33,6 @@ from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension
-from randsmap.maps.image import FrozenEncoder
 
 # Modes below are refused: the Nystroem extension divides by the eigenvalue.
 SMALLEST_EIGENVALUE = 1e-8
@@ -355,7 +354,7 @@ class DiffusionMaps(FieldEncoder):
                 "epsilon_scale"
             )
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
+    def frozen_encoder(self, precision, tol):
         check_fitted(self, "_encoding")
         encoding = self._encoding
         if encoding.n_neighbors is not None or encoding.in_file:
@@ -363,15 +362,15 @@ class DiffusionMaps(FieldEncoder):
                 "an encoder with n_neighbors, or whose training fields stayed in their file (copy=False), cannot be "
                 "frozen: C sums over all training fields, in memory"
             )
-        rows, weights, centre, root = encoding.rows, encoding.weights, encoding.centre, encoding.root
-        encoder = FrozenEncoder(centre, None, rows.astype(precision), weights, self.epsilon_)
+        rows, centre, root = encoding.rows, encoding.centre, encoding.root
+        image = {"encoder_weights": encoding.weights, "encoder_width": self.epsilon_}
         if tol is not None or root is not None:
             modes, coordinates = self._leading_coordinates(tol)
             if root is not None or len(modes) * sum(rows.shape) < rows.size:
-                modes = encoding.scaled(modes)  # C has no cell weights: modes take them in
-                encoder.modes, encoder.rows = modes.T.astype(precision, order="C"), coordinates.astype(precision)
-                encoder.centre = centre if root is None else centre / root
-        return encoder
+                rows, modes = coordinates, encoding.scaled(modes)  # C has no cell weights: modes take them in
+                image["encoder_modes"] = modes.T.astype(precision, order="C")
+                centre = centre if root is None else centre / root
+        return {**image, "encoder_centre": centre, "encoder_rows": rows.astype(precision)}
 
     def _leading_coordinates(self, tol):
         """As few principal directions (r, M) of the training fields as give their latents to `tol` of the largest, or

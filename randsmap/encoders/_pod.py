@@ -19,7 +19,6 @@ from randsmap._parallel import blas_threads, for_tiles
 from randsmap.encoders._base import FieldEncoder
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
 from randsmap.maps.frozen import LinearMapHolder
-from randsmap.maps.image import FrozenEncoder
 from randsmap.maps.linear_map import LinearMap, identity_basis
 
 _EPS = np.finfo(float).eps
@@ -265,9 +264,9 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         cells = self._checked_cells(cells)
         return linear.vjp(linear.checked(X, U=U), self._vectors(U), cells, self.field_shape_)
 
-    def frozen_encoder(self, precision: str = "float64", tol: float | None = None) -> FrozenEncoder:
+    def frozen_encoder(self, precision, tol):
         check_fitted(self, "components_")
-        return FrozenEncoder(self.mean_, modes=self._encoding.modes.astype(precision))
+        return {"encoder_centre": self.mean_, "encoder_modes": self._encoding.modes.astype(precision)}
 
     @property
     def linear_map(self) -> Any:

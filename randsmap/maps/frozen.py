@@ -1,22 +1,31 @@
-"""Frozen decoders: one immutable block of memory that C decodes with (src/randsmap/include/randsmap.h)."""
+"""Frozen decoders: one immutable block of memory, an image, that C decodes with (randsmap.h, rk_image.h)."""
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import BSpline, NdBSpline, make_interp_spline
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, empty_aligned
 from randsmap._interface.callers import compiled
 from randsmap._interface.fields import FieldOutputMixin, FieldShape, field_rows
+from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._interface.texts import shared_texts
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
-from randsmap.maps.image import MAX_BYTES, FrozenEncoder, field_shape_of, image_of
-from randsmap.maps.linear_map import LinearMap
+from randsmap._linalg.scales import error_scales, in_norm
+from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
+
+MAX_BYTES = 256_000_000  # of a table
+_DEGREE = _kernel.ORDER_OF_SPLINES - 1
+_Values = NDArray[np.float64]
 
 
 def library_path() -> str:
@@ -48,6 +57,63 @@ def get_include() -> str:
     return str(installed if installed.is_dir() else package.parent / "src" / "randsmap" / "include")
 
 
+# -- Images ----------------------------------------------------------------------------------------
+_HEADER = np.dtype(
+    {
+        "names": ["magic", "order", "version", "size", "checksum", "n_sections"],
+        "formats": ["S8", "u4", "u4", "u8", "u8", "u4"],
+        "offsets": [0, 8, 12, 16, 24, 32],
+        "itemsize": 64,
+    }
+)
+_SECTION = np.dtype([("id", "u4"), ("type", "u4"), ("offset", "u8"), ("rows", "u8"), ("columns", "u8")])
+
+
+def is_image(start: bytes) -> bool:
+    """True if a file that starts with these bytes calls itself an image."""
+    return start[: len(_kernel.MAGIC)] == _kernel.MAGIC
+
+
+def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    """One image of named arrays, as rk_image.h describes it: read-only, aligned to a cache line."""
+    alignment = _kernel.ALIGNMENT
+    matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
+    table = np.zeros(len(matrices), _SECTION)
+    end = _HEADER.itemsize + table.nbytes
+    for entry, (name, array) in zip(table, matrices.items()):
+        entry["id"], entry["type"] = _kernel.SECTIONS[name], _kernel.TYPES[array.dtype.name]
+        entry["offset"] = -(-end // alignment) * alignment
+        entry["rows"], entry["columns"] = array.shape
+        end = int(entry["offset"]) + array.nbytes
+    image = empty_aligned((-(-end // alignment) * alignment,), np.uint8)
+    image[:] = 0
+    header = image[: _HEADER.itemsize].view(_HEADER)
+    header["magic"], header["order"], header["version"] = _kernel.MAGIC, _kernel.ORDER, _kernel.VERSION
+    header["size"], header["n_sections"] = len(image), len(table)
+    image[_HEADER.itemsize :][: table.nbytes] = table.view(np.uint8)
+    for entry, array in zip(table, matrices.values()):
+        image[int(entry["offset"]) :][: array.nbytes].view(array.dtype).reshape(array.shape)[:] = array
+    header["checksum"] = _kernel.checksum(image)
+    image.flags.writeable = False
+    return image
+
+
+def field_shape_of(image: Any, n_cells: int) -> tuple[int, ...] | None:
+    """The shape of a field that an image which C has opened names, if any; ValueError if it is forged."""
+    memory = np.frombuffer(image, np.uint8)
+    count = int(memory[: _HEADER.itemsize].view(_HEADER)["n_sections"][0])
+    table = memory[_HEADER.itemsize :][: count * _SECTION.itemsize].view(_SECTION)
+    for entry in table[table["id"] == _kernel.SECTIONS["field_shape"]]:
+        axes = min(int(entry["columns"]), 33)  # NumPy's arrays had at most 32; a forged number must not become memory
+        part = memory[int(entry["offset"]) :][: 8 * axes]
+        shape = tuple(part.view(np.int64).tolist()) if len(part) == 8 * axes else ()
+        if not 2 <= len(shape) <= 32 or min(shape) < 1 or math.prod(shape) != n_cells:
+            raise ValueError(f"the image is damaged: fields of {n_cells} cells do not have the shape {shape}")
+        return shape
+    return None
+
+
+# -- Frozen decoders -------------------------------------------------------------------------------
 def _of_kernel(name: str) -> Any:
     """An attribute of the structure that C decodes with."""
     return property(lambda self: getattr(self.linear_map.kernel, name))
@@ -298,23 +364,7 @@ class FrozenModel(FrozenDecoder):
         """
         return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
 
-    @compiled
-    def inverse_transform(
-        self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """Fields at latents: `predict` under the name that models give it.
-
-        Parameters
-        ----------
-        {latents}
-        {invariant_values}
-        {out}
-
-        {returns_fields}
-
-        {raises}
-        """
-        return self.predict(X, invariant_values=invariant_values, out=out)
+    inverse_transform = FrozenDecoder.predict
 
 
 def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
@@ -323,6 +373,7 @@ def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
     return FrozenModel(decoder.linear_map.kernel.source) if decoder.linear_map.kernel.has_encoder else decoder
 
 
+# -- Freezing --------------------------------------------------------------------------------------
 class LinearMapHolder(FieldOutputMixin):
     """`freeze` of an estimator that decodes by `linear_map`, a `LinearMap`."""
 
@@ -337,7 +388,7 @@ class LinearMapHolder(FieldOutputMixin):
         kind: str = "features",
         latents: ArrayLike | None = None,
         max_bytes: int = MAX_BYTES,
-        encoder: FrozenEncoder | None = None,
+        encoder: dict[str, Any] | None = None,
     ) -> FrozenDecoder:
         """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
@@ -358,7 +409,7 @@ class LinearMapHolder(FieldOutputMixin):
             Points such as those that will be decoded. None: the box of the training points, which POD does not know.
         max_bytes : int
             Largest table.
-        encoder : FrozenEncoder or None
+        encoder : dict or None
             What `ManifoldModel.freeze` adds.
 
         Returns
@@ -386,16 +437,214 @@ class LinearMapHolder(FieldOutputMixin):
         >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
         True
         """
-        image = image_of(
-            self.linear_map,
-            precision=precision,
-            tol=tol,
-            kind=kind,
-            latents=latents,
-            box=self._box,
-            max_bytes=max_bytes,
-            field_shape=self.field_shape_,
-            encoder=encoder,
-            owner=type(self).__name__,
+        linear, is_table, box, points = self.linear_map, kind == "table", self._box, None
+        check_choice(precision, "precision", ("float64", "float32"))
+        check_choice(kind, "kind", ("features", "table"))
+        if tol is not None:
+            check_number(tol, "tol", low=0, strict_low=True)
+        check_count(max_bytes, "max_bytes")
+        if not isinstance(linear.basis, Basis):
+            raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
+        if latents is not None:
+            points = as_array(latents, "latents", (None, linear.basis.n_components))
+            box = np.stack([points.min(axis=0), points.max(axis=0)])
+        arrays = linear.basis.coefficients(linear.A)
+        if is_table or precision == "float32" or tol is not None:
+            weights = getattr(linear.invariants, "cell_weights", None)
+            # errors are those in the norm of the cell weights
+            unprojected, dtype = LinearMap(linear.basis, in_norm(linear.A, weights)), np.dtype(precision)
+            arrays = unprojected.basis.coefficients(unprojected.A)
+            if precision == "float32" or not is_table:
+                X = _sample(points, box, linear.n_cells)
+                arrays = _reduced(unprojected, arrays, X, dtype, None if is_table else tol)
+            if is_table:
+                arrays |= _table(unprojected, box, 1e-7 if tol is None else tol, max_bytes, dtype)
+            if weights is not None:
+                for name in arrays.keys() & {"bias", "coefficients", "modes", "table_values"}:
+                    arrays[name] = (arrays[name] / np.sqrt(weights)).astype(arrays[name].dtype)
+        if len(self.field_shape_) > 1:
+            arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
+        image = assembled(
+            map_arrays(
+                linear.basis,
+                arrays,
+                linear.invariants,
+                kind=_kernel.TABLE if is_table else _kernel.FEATURES,
+                precision=int(precision[-2:]),
+                single=self.field_shape_ == (),
+                encoder=encoder,
+            )
         )
         return FrozenDecoder(image) if encoder is None else FrozenModel(image)
+
+
+# -- Fewer or shorter numbers ----------------------------------------------------------------------
+def _sample(points, box, M):
+    """Latent points at which errors are measured: some of those given, or spread over the box; None without both."""
+    n = int(np.clip((1 << 26) // M, 64, 2048))  # at most 512 MB of fields, unless 64 of them are more
+    if points is not None:
+        return points[np.unique(np.linspace(0, len(points) - 1, n).astype(np.intp))]
+    if box is None:
+        return None
+    return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
+
+
+def _relative_errors(F, exact):
+    """|f - exact| / |exact| of rows; small fields count as a thousandth of the median."""
+    sizes = np.linalg.norm(exact, axis=1)
+    return np.linalg.norm(F - exact, axis=1) / error_scales(sizes)
+
+
+def _reduced(unprojected, coefficients, X, dtype, tol):
+    """Coefficients of that type, or factors of them, whose fields at X agree to `tol` (None: to round-off of the
+    type)."""
+    if X is None:
+        if tol is not None:
+            raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
+        return _rounded(coefficients, dtype)
+    basis, exact = unprojected.basis, unprojected.fields(X)
+    if basis.combinations is not None:
+        basis = replace(basis, size=len(basis.combinations) - 1, combinations=None)
+    # float32 may add less than half of the 5e-6 that are promised
+    allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
+    best = np.inf
+    for candidate in _candidates(basis, coefficients, X, exact, dtype, tol):
+        error = _relative_errors(LinearMap.of(map_arrays(basis, candidate)).fields(X), exact).max()
+        if error <= allowed:
+            return candidate
+        best = min(best, error)
+    if dtype == np.float64:
+        return coefficients
+    raise ValueError(
+        f"precision='float32' decodes these fields to {best:.1e} of their norm at best, expected {allowed:.1e}: the "
+        "coefficients cancel. Use precision='float64', or a larger regularization"
+    )
+
+
+def _candidates(functions, coefficients, X, exact, dtype, tol):
+    """Coefficients, the cheapest first."""
+    if tol is None:
+        yield from _roundings(coefficients, dtype)
+    mean = exact.mean(axis=0)
+    rank, modes = _modes(exact - mean, np.linalg.norm(exact, axis=1), 1e-7 if tol is None else tol)
+    P, M = functions.size, exact.shape[1]
+    size = sum(array.size for array in coefficients.values()) - M
+    if rank < min(len(X) - 1, M) and rank * (P + M) < size:
+        if "modes" in coefficients:
+            factor = coefficients["factor"] @ (coefficients["modes"] @ modes.T)
+        else:
+            factor = coefficients["coefficients"] @ modes.T
+        combined = {"bias": np.zeros(rank), "coefficients": factor}
+        coordinates = LinearMap.of(map_arrays(functions, combined)).fields(X)
+        bias = mean - coordinates.mean(axis=0) @ modes
+        yield from _roundings({"bias": bias, "factor": factor, "modes": modes}, dtype)
+    if tol is not None:
+        yield from _roundings(coefficients, dtype)
+
+
+def _rounded(coefficients, dtype, kept=("bias",)):
+    """The same in numbers of this type, but for the bias."""
+    return {name: a if name in kept else a.astype(dtype, copy=False) for name, a in coefficients.items()}
+
+
+def _roundings(coefficients, dtype):
+    """The coefficients in numbers of the type; then, if they are factors, the modes alone: what combines the functions
+    may cancel."""
+    yield _rounded(coefficients, dtype)
+    if "modes" in coefficients and dtype == np.float32:
+        yield _rounded(coefficients, dtype, kept=("bias", "factor"))
+
+
+def _modes(G, sizes, tol):
+    """Number and modes (r, M) of the fewest principal components that leave at most `tol` of the size of each row of G,
+    and of a few more: a multiple of eight."""
+    U, sigma, Vt = scipy.linalg.svd(G, full_matrices=False, check_finite=False)
+    left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / error_scales(sizes)[:, None]
+    enough = np.flatnonzero(left.max(axis=0) <= tol / 2)
+    rank = int(enough[0]) if len(enough) else len(sigma)
+    rank = min(-(-max(rank, 1) // 8) * 8, len(sigma))
+    return rank, Vt[:rank]
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+def _table(unprojected, box, tol, max_bytes, dtype):
+    """Tensor B-splines of degree 7 on a uniform grid over the box, by collocation, whose cells are halved until the
+    fields at their centres are those of the decoder, before bounds and projection, to `tol`."""
+    d = unprojected.basis.n_components
+    if d > 2:
+        raise ValueError(f"kind='table' needs at most 2 latent coordinates, got {d}: a table would be too large")
+    if box is None:
+        raise ValueError("kind='table' needs to know where: give latents=, points whose bounding box the table covers")
+    low, width = box[0], box[1] - box[0]
+    width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
+    M, cells = unprojected.n_cells, np.full(d, 8)
+    error = np.inf
+    while True:
+        grid = cells + 2 * _kernel.MARGIN
+        nbytes = int(np.prod(grid + _DEGREE)) * M * dtype.itemsize
+        if nbytes > max_bytes:
+            reached = "" if error == np.inf else f" (a coarser one errs by {error:.1e} of a field's norm)"
+            raise ValueError(
+                f"a table to tol={tol:.1e} needs more than max_bytes={max_bytes}: {nbytes} bytes for "
+                f"{' x '.join(map(str, cells))} cells{reached}. Use a larger tol, kind='features' or more memory"
+            )
+        step = width / cells
+        start = low - _kernel.MARGIN * step
+        coefficients = _collocated(unprojected, start, step, grid).astype(dtype, copy=False)
+        errors = _table_errors(unprojected, coefficients, start, step, grid, tol)
+        error = max(errors)
+        if error <= tol:
+            break
+        coarse = [j for j in range(d) if errors[j] > tol / 4] or range(d)
+        cells[coarse] *= 2
+    return {
+        "table_values": coefficients.reshape(-1, M),
+        "table_counts": np.asarray(grid + _DEGREE, dtype=np.int64),
+        "table_box": np.stack([start, step]),
+    }
+
+
+def _grid(low, step, coordinates):
+    """Points (n, d) of the tensor product of coordinates in units of the cells."""
+    axes = np.meshgrid(*coordinates, indexing="ij")
+    return low + np.stack([a.ravel() for a in axes], axis=1) * step
+
+
+def _knots(cells):
+    """Knots of the splines of a grid, in units of its cells."""
+    return np.arange(-_DEGREE, cells + _DEGREE + 1.0)
+
+
+def _collocated(unprojected, low, step, cells):
+    """Coefficients (cells + 7, ..., M) of the splines that are the decoder's linear part at as many points: the grid's
+    nodes, and the middle of the three outermost cells at each end."""
+    middles = np.array([0.5, 1.5, 2.5])
+    points = [np.sort(np.concatenate([np.arange(n + 1.0), middles, n - middles])) for n in cells]
+    values = unprojected.fields(_grid(low, step, points)).reshape(*(cells + _DEGREE), -1)
+    for axis, (t, n) in enumerate(zip(points, cells)):
+        spline = make_interp_spline(t, values, _DEGREE, _knots(n), axis=axis, check_finite=False)
+        values = np.moveaxis(spline.c, 0, axis)
+    return np.ascontiguousarray(values)
+
+
+def _table_errors(unprojected, coefficients, low, step, cells, tol):
+    """Largest relative error at the centres of the cells within the margin; if that is more than `tol`, one a
+    coordinate: the error of its own refinement."""
+    centres = [np.arange(_kernel.MARGIN, n - _kernel.MARGIN) + 0.5 for n in cells]
+    knots, values = tuple(map(_knots, cells)), coefficients
+    for axis, t in enumerate(centres):
+        values = BSpline(knots[axis], values, _DEGREE, axis=axis)(t)
+    exact = unprojected.fields(_grid(low, step, centres))
+    error = float(_relative_errors(values.reshape(exact.shape), exact).max())
+    if error <= tol or len(cells) == 1:
+        return [error]
+    errors = []
+    rng = np.random.default_rng(0)
+    for axis in range(len(cells)):  # centres along one axis, nodes along the others: a sample of them
+        t = np.stack(
+            [rng.integers(_kernel.MARGIN, n - _kernel.MARGIN, 256) + 0.5 * (j == axis) for j, n in enumerate(cells)],
+            axis=1,
+        )
+        exact = unprojected.fields(low + t * step)
+        errors.append(float(_relative_errors(NdBSpline(knots, coefficients, _DEGREE)(t), exact).max()))
+    return [max(e, error if e == max(errors) else 0.0) for e in errors]

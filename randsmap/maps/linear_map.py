@@ -4,7 +4,7 @@ C evaluates the functions phi of a `Basis`, which is a few numbers and arrays (r
 evaluated here, and C gets their values; they are an object with
 
 - ``values(X)``, (n, P): the functions at points X (n, d), and `rows`, the number of points to map at a time,
-- ``tangents(X, V)``, (n, p, P): their derivatives along V (n, p, d), or with None along the d coordinates,
+- ``tangents(X, V)``, (n, p, P): derivatives along one direction a point, V (n, 1, d), or with None the d coordinates,
 - ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
 """
 
@@ -219,10 +219,13 @@ def map_arrays(
     kind: int = _kernel.FEATURES,
     precision: int = 64,
     single: bool = False,
-    encoder_width: float = 0.0,
+    encoder: dict[str, Any] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds."""
-    arrays: dict[str, NDArray[Any] | None] = {**basis.arrays, **coefficients}
+    """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds.
+
+    `encoder` has those of an encoder and, as a number, "encoder_width".
+    """
+    arrays: dict[str, Any] = {**basis.arrays, **coefficients, **(encoder or {})}
     q = 0
     if invariants is not None:
         arrays.update(invariants.frozen())
@@ -239,7 +242,7 @@ def map_arrays(
         "single": single,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
-    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, encoder_width])
+    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, arrays.pop("encoder_width", 0.0)])
     return {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
 
 

@@ -35,8 +35,7 @@ from sklearn.utils.validation import check_is_fitted
 import randsmap
 from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_computed, is_optional
 from randsmap._io.files import expanded, write_atomically
-from randsmap.maps.frozen import load_image
-from randsmap.maps.image import is_image
+from randsmap.maps.frozen import is_image, load_image
 from randsmap.persistence import _archive
 
 FORMAT, VERSION = "randsmap model", 1
