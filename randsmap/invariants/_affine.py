@@ -17,12 +17,21 @@ from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.rows import block_rows
-from randsmap.invariants._bounds import attainable_range, check_attainable, check_bounds, dual_direction, project_rows
-from randsmap.invariants._independent import CORRECTIONS, independent_columns
-from randsmap.invariants._values import invariant_values, values_of_rows
+from randsmap._linalg.sums import two_product, two_sum
+from randsmap.invariants._bounds import (
+    attainable_range,
+    check_attainable,
+    check_bounds,
+    dual_direction,
+    invariant_values,
+    project_rows,
+    values_of_rows,
+)
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
+# passes over what nearly depends on each other: the second leaves what it amplifies, the third only round-off
+_CORRECTIONS = 3
 
 
 class AffineInvariants:
@@ -84,7 +93,7 @@ class AffineInvariants:
         self.matrix, self.cell_weights = matrix, cell_weights
         self.lower, self.upper = bounds or (None, None)
         self.constant, self.constant_values = constant, constant_values
-        self.independent, self.triangle, self.directions = independent_columns(matrix, constant, cell_weights)
+        self.independent, self.triangle, self.directions = _independent_columns(matrix, constant, cell_weights)
         self.values, self.varying = np.array(values, dtype=float), bool(varying and len(self.independent))
         self.prepare()
         if len(self.dependent):  # they are not part of the projection
@@ -301,7 +310,7 @@ class AffineInvariants:
             size = block_rows(A.shape[1])
             for start in range(0, len(A), size):
                 part = slice(start, start + size)
-                for _ in range(CORRECTIONS):
+                for _ in range(_CORRECTIONS):
                     A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
         return A
 
@@ -379,3 +388,53 @@ class AffineInvariants:
         if self.lower is not None:
             arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds()[:3]))
         return arrays
+
+
+# -- The independent columns of C on the cells S, without C^T C --------------------------------------
+def _independent_columns(
+    matrix: NDArray[np.float64], constant: NDArray[np.bool_], cell_weights: NDArray[np.float64] | None
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """The columns of C (M, q) that are independent on the cells S, their T (rank, rank) and W (rank, M)."""
+    (M, q), free = matrix.shape, np.flatnonzero(~constant)
+    inverse_root = None if cell_weights is None else 1 / np.sqrt(cell_weights[free])
+    scaled = matrix[free] if inverse_root is None else matrix[free] * inverse_root[:, None]
+    # entries over square roots of weights may be beyond the numeric domain
+    length = np.hypot.reduce(scaled, axis=0)
+    length[length == 0] = 1
+    scaled /= length
+    if not len(free) or not q:
+        return np.zeros(0, np.intp), np.zeros((0, 0)), np.zeros((0, M))
+    Q, R, order = scipy.linalg.qr(scaled, mode="economic", pivoting=True, check_finite=False)
+    diagonal = np.abs(np.diag(R))
+    rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
+    independent = order[:rank].astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
+    T, W = np.ascontiguousarray(np.triu(R[:rank, :rank] * length[independent])), np.zeros((rank, M))
+    W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
+    # the factorisation errs by eps over the last pivot, of columns of length 1
+    if rank and diagonal[rank - 1] < 1e-3:
+        weights = None if cell_weights is None else cell_weights[free]
+        T, W[:, free] = _gram_schmidt(matrix[free][:, independent].T, weights)
+    return independent, T, W
+
+
+def _gram_schmidt(rows, weights):
+    """T (rank, rank) and W (rank, n), W V W^T = 1 and C^T = T^T W V, of the rows C^T (rank, n), V the weights."""
+    # The rest of a row that nearly depends on earlier ones is right to round-off of its own size: it is kept in two
+    # numbers, and orthogonalised against the earlier rests until nothing changes
+    rank = len(rows)
+    T, W = np.zeros((rank, rank)), np.empty(rows.shape)
+    rests: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    for j, high in enumerate(rows):
+        low = np.zeros(high.shape)
+        for _ in range(_CORRECTIONS):
+            for i, (other, other_low) in enumerate(rests):
+                a = (high @ W[i]) / T[i, i]
+                T[i, j] += a * T[i, i]
+                product, error = two_product(a, other)
+                high, rounding = two_sum(high, -product)
+                high, low = two_sum(high, low + rounding - error - a * other_low)
+        rests.append((high, low))
+        direction = high if weights is None else high / weights
+        T[j, j] = np.sqrt(high @ direction)
+        W[j] = direction / T[j, j]
+    return T, W

@@ -1,18 +1,79 @@
-"""Bounds of fields, what is attainable within them, and the compiled projection of rows on them."""
+"""Values of linear invariants, bounds of fields, what is attainable within them, and the projection of rows on both."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._interface.arrays import check_domain, real_numbers
+from randsmap._interface.arrays import as_array, check_domain, real_numbers
+from randsmap._interface.fields import flattened
+from randsmap._kernels import decode as _kernel
+from randsmap._linalg.rows import Rows
 from randsmap._parallel import parallel_for
-from randsmap.invariants._values import invariant_values
 
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
+
+
+def invariant_values(
+    C: NDArray[np.float64], F: NDArray[np.float64], minus: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """C_j^T f_i and |C_j|^T |f_i| for fields F (n, M) and invariants C (M, q), each (n, q).
+
+    The first is a compensated dot product (Ogita, Rump & Oishi 2005): as if computed in twice the
+    working precision and rounded; a zero is 0.0, never -0.0. With `minus` (n, q), C_j^T f_i - minus_ij, rounded
+    once, which is accurate where the two nearly cancel.
+    """
+    rows = np.ascontiguousarray(C.T)
+    if minus is not None:
+        rows = np.hstack([rows, -np.eye(len(rows))])
+    value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
+
+    tile = 256  # fields of a task: 2 MB of fields of 1000 cells
+
+    def task(i):
+        part = slice(i * tile, (i + 1) * tile)
+        fields = F[part] if minus is None else np.hstack([F[part], minus[part]])
+        fields = np.ascontiguousarray(fields)  # hstack keeps the order of columns where both have it
+        _kernel.dots(rows, fields, value[part], scale[part])
+
+    parallel_for(task, -(-len(F) // tile))
+    value += 0.0
+    return value, scale
+
+
+def own_values(model: Any, F: Any) -> dict[str, NDArray[np.float64]]:
+    """The argument `invariant_values` for decoding the fields F, of any shape, where those of a fit vary; else none.
+
+    `model` is a fitted decoder, or has one. Fields in a file are read by blocks.
+    """
+    while hasattr(model, "model_"):
+        model = model.model_
+    if hasattr(model, "encoder_"):
+        model = model.encoder_ if getattr(model, "decoder_", None) is None else model.decoder_
+    kept = getattr(model, "invariants_", None)
+    if kept is None or not kept.varying:
+        return {}
+    rows = flattened(F, "the fields")[0]
+    blocks = Rows.of(rows if np.ndim(rows) > 1 else np.reshape(rows, (-1, 1)), "the fields").blocks(what="invariants")
+    return {"invariant_values": np.concatenate([invariant_values(kept.matrix, block)[0] for *_, block in blocks])}
+
+
+def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
+    """`invariant_values` of n fields as an array (n, q): a number, (q,), (n, q), or with one invariant (n,)."""
+    values = real_numbers(values, "invariant_values")
+    shape = values.shape
+    if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
+        raise ValueError(
+            f"invariant_values must have shape ({q},) for all rows"
+            + (" or be a number" if q == 1 else "")
+            + (f", or ({n},) or" if q == 1 else ", or")
+            + f" ({n}, {q}) for each, got {shape}"
+        )
+    values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
+    return np.ascontiguousarray(np.broadcast_to(as_array(values, "invariant_values", min_rows=0), (n, q)))
 
 
 def check_bounds(
@@ -64,7 +125,7 @@ def check_within(
 
     A value may be outside by round-off: 1e-12 of the largest of its field, `_ROUND_OFF` of narrower number types.
     """
-    excess = outside(F, lower, upper)
+    excess = np.maximum(np.maximum(lower - F, F - upper), 0)
     excess[excess <= _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(F).max(axis=1, keepdims=True)] = 0
     i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
     if excess[i, j] > 0:
@@ -73,11 +134,6 @@ def check_within(
             f"whose bounds are [{lower[j]}, {upper[j]}]. Use wider bounds; bounds=None decodes without "
             "them, and randsmap.project_bounds applies them to any fields"
         )
-
-
-def outside(F: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Distance of the values of fields F (n, M) from the bounds (M,); 0 within them."""
-    return np.maximum(np.maximum(lower - F, F - upper), 0)
 
 
 def attainable_range(w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> Any:
@@ -132,13 +188,12 @@ def project_rows(
     projection: Any,
     F: NDArray[np.float64],
     values: NDArray[np.float64] | None = None,
-    first: int = 0,
     source: NDArray[np.float64] | None = None,
 ) -> NDArray[np.float64]:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
-    Rows of `source` (n, M) are copied to F first. ValueError, which names the row, from number `first` on, if it is
-    too large or the projection does not converge.
+    Rows of `source` (n, M) are copied to F first. ValueError, which names the row, if it is too large or the projection
+    does not converge.
     """
     tile = max(1, min(256, (1 << 16) // max(1, F.shape[1])))  # 0.5 MB stay in the second-level cache
 
@@ -149,12 +204,11 @@ def project_rows(
         bad = projection.project(F[part], None if values is None else values[part])
         if bad >= 0:
             raise ValueError(
-                f"field {first + i * tile + bad} is too large for floating-point "
-                "numbers, so it cannot satisfy its invariants"
+                f"field {i * tile + bad} is too large for floating-point numbers, so it cannot satisfy its invariants"
             )
         if bad < -1:
             raise ValueError(
-                f"the projection of field {first + i * tile - 2 - bad} on its invariants and bounds does not converge: "
+                f"the projection of field {i * tile - 2 - bad} on its invariants and bounds does not converge: "
                 "they are nearly dependent, or no field satisfies them all. Leave out the invariant that follows from "
                 "the others, or check the values given"
             )

@@ -13,9 +13,8 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FieldShape
 from randsmap._linalg.rows import Rows
 from randsmap.invariants._affine import AffineInvariants
-from randsmap.invariants._bounds import check_within
+from randsmap.invariants._bounds import check_within, invariant_values
 from randsmap.invariants._given import Invariants
-from randsmap.invariants._values import invariant_values
 
 _EPS = np.finfo(float).eps
 _Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
@@ -232,8 +231,17 @@ class RunningInvariants:
                     "zero or depends on the other columns and on the constant cells, which imply "
                     f"{values[j]}"
                 )
-        if tol < 1:
-            _check_fields(found, scale, typical, values, tol, where)
+        excess = np.abs(found - values)
+        # the second term is round-off: a field of zeros among fields whose invariant is 0
+        bad = ~(excess <= tol * scale + 8 * _EPS * (typical + np.abs(values)))
+        if tol < 1 and bad.any():
+            ratio = np.where(bad, excess / np.maximum(scale, np.finfo(float).tiny), 0)
+            i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
+            raise ValueError(
+                f"the training fields do not satisfy invariant {j}: field {i}{where} has the value "
+                f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
+                f"field must be a row, not a column; cells of different size need cell_weights. {_VARYING}"
+            )
         for j in self.missed(values):  # fields of an earlier batch, from which this one moved the mean
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
@@ -251,19 +259,3 @@ def _added(totals, columns):
         high = math.fsum(terms)
         sums.append((high, math.fsum([*terms, -high])))
     return tuple(sums)
-
-
-def _check_fields(found, scale, typical, values, tol, where):
-    """ValueError that names the worst training field if one does not satisfy its invariants."""
-    excess = np.abs(found - values)
-    # the second term is round-off: a field of zeros among fields whose invariant is 0
-    bad = ~(excess <= tol * scale + 8 * _EPS * (typical + np.abs(values)))
-    if bad.any():
-        ratio = np.where(bad, excess / np.maximum(scale, np.finfo(float).tiny), 0)
-        i, j = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
-        raise ValueError(
-            f"the training fields do not satisfy invariant {j}: field {i}{where} has the value "
-            f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
-            "field must be a row, not a column; cells of different size need cell_weights. "
-            f"{_VARYING}"
-        )
