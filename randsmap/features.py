@@ -113,13 +113,11 @@ def check_length_scale(length_scale: Any, d: int, name: str = "length_scale") ->
     return length_scale
 
 
-def check_frequency_range(min_frequency: float, max_frequency: float) -> tuple[float, float]:
-    """Ends of the interval of scales sigma_q, 0 <= min_frequency < max_frequency."""
-    low = check_number(min_frequency, "min_frequency", low=0.0)
-    high = check_number(max_frequency, "max_frequency", low=0.0, strict_low=True)
+def check_frequency_range(low: float, high: float) -> tuple[float, float]:
+    """Ends of the interval of scales sigma_q, low < high."""
     if not low < high:
         raise ValueError(f"max_frequency must be above min_frequency ({low:g}), got {high:g}")
-    return low, high
+    return float(low), float(high)
 
 
 def check_latent_box(latent_box: Any, d: int) -> _Values:
@@ -175,7 +173,7 @@ _documented = partial(document, texts=_TEXTS)
 @_documented
 @estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A map scale * act(X @ weights_ + offsets_); a subclass has `_activation` and `draw`.
+    """A map scale * act(X @ weights_ + offsets_); a subclass has `draw`, and `_activation` if that is no cosine.
 
     Parameters
     ----------
@@ -188,9 +186,9 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     Attributes
     ----------
     weights_ : ndarray of shape (d, P)
-        Frequencies, or slopes.
+        Frequencies w, or the weights of sigmoids.
     offsets_ : ndarray of shape (P,)
-        Phases in [0, 2 pi), or offsets.
+        Phases in [0, 2 pi), or the offsets of sigmoids.
     n_features_in_ : int
         Latent dimension d.
     """
@@ -198,7 +196,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     n_features: int | float = parameter(default=1.0, shown="int or float")
     random_state: Any = parameter(default=None, shown="None, int, numpy.random.RandomState or numpy.random.Generator")
 
-    _activation: ClassVar[int]
+    _activation: ClassVar[int] = COSINE
 
     _state = {"n_features_in_": Count("d"), "weights_": Array("d", "P"), "offsets_": Array("P")}
 
@@ -219,9 +217,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             given = check_parameters(self)
             P = check_n_features(self.n_features, X.shape[0])
             d = X.shape[1]
-            scale = (
-                np.ones(d) if latent_scale is None else np.full(d, check_length_scale(latent_scale, d, "latent_scale"))
-            )
+            scale = np.full(d, 1.0 if latent_scale is None else check_length_scale(latent_scale, d, "latent_scale"))
             drawn = self.draw(rng, X / scale, P, scale, given)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
@@ -234,25 +230,9 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return self
 
     def draw(self, rng: Any, X: _Values, P: int, scale: _Values, given: dict[str, Any]) -> dict[str, _Values]:
-        """Draw what `fit` stores.
+        """What `fit` stores: `weights_` (d, P) for points in units of `scale` (d,), `offsets_` (P,), and other arrays.
 
-        Parameters
-        ----------
-        rng : numpy.random.RandomState or numpy.random.Generator
-        X, P, scale : ndarray (n, d), int, ndarray (d,) or (1,)
-            Latent points in units of `scale`, the number of features, and the units.
-        given : dict
-            The valid values of the declared parameters.
-
-        Returns
-        -------
-        dict of str to ndarray
-            `weights_` (d, P) for points in units of `scale`, `offsets_` (P,), and further fitted arrays.
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a parameter that depends on d is not valid.
+        X (n, d) are the latent points in these units, `given` the valid values of the declared parameters.
         """
         raise NotImplementedError
 
@@ -311,18 +291,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def activation_parameters(self) -> tuple[int, _Values, _Values, float]:
         """Activation, weights, offsets and scale of the map scale * act(X @ weights_ + offsets_), for the kernels.
 
-        Returns
-        -------
-        activation : int
-            `randsmap._kernels.features.COSINE` or `LOGISTIC`.
-        weights, offsets : ndarray (d, P), (P,)
-        scale : float
-            sqrt(2 / P) for cosines, the normalisation of Eq. (fourierrand), else 1.
-
-        Raises
-        ------
-        AttributeError
-            Before `fit`.
+        The scale is sqrt(2 / P) for cosines, the normalisation of Eq. (fourierrand), else 1.
         """
         scale = float(np.sqrt(2.0 / self.weights_.shape[1])) if self._activation == COSINE else 1.0
         return self._activation, self.weights_, self.offsets_, scale
@@ -391,7 +360,6 @@ class FourierFeatures(_RandomFeatures):
     True
     """
 
-    _activation = COSINE
     length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
     paired: bool = parameter(bool, default=False)
     orthogonal: bool = parameter(bool, default=False)
@@ -445,7 +413,6 @@ class MaternFeatures(_RandomFeatures):
     True
     """
 
-    _activation = COSINE
     length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
     nu: float = parameter(float, default=1.5, low=0, strict=True)
 
@@ -496,7 +463,6 @@ class MultiscaleFourierFeatures(_RandomFeatures):
     """
 
     _state = {**_RandomFeatures._state, "scales_": Array("Q")}
-    _activation = COSINE
     max_frequency: float = parameter(float, default=1.0, kw_only=False, low=0, strict=True)
     min_frequency: float = parameter(float, default=1e-3, low=0)
     n_scales: int = parameter(int, default=10, low=1)
@@ -519,16 +485,9 @@ class SigmoidFeatures(_RandomFeatures):
         Box of the centres, in the units of the latent coordinates; a number is used for each coordinate. None: the
         bounding box of the training points. With a box, nothing but d depends on the training points.
 
-    Attributes
-    ----------
-    weights_ : ndarray of shape (d, P)
-        Weights w.
-    offsets_ : ndarray of shape (P,)
-        -w . c for the centres c, drawn uniformly in the box.
-
     Notes
     -----
-    Appendix D of the paper, where `slope` is c.
+    Appendix D of the paper, where `slope` is c. The `offsets_` are -w . c of centres c, drawn uniformly in the box.
 
     Examples
     --------
