@@ -12,7 +12,7 @@ from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import SparseCholesky, step_coordinates
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap.encoders import _diffusion_maps as encoders
-from randsmap.encoders._neighbor_kernel import neighbor_kernel
+from randsmap.encoders._nystroem import neighbor_kernel
 
 
 def markov(points, k=12):

@@ -200,15 +200,27 @@ def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
 
 
 def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
-    """Replace lines {name} in the docstring of a function, or of a class and its methods, by texts[name], indented."""
+    """Replace lines {name} in the docstring of a function, or of a class and its methods, by texts[name], indented.
+
+    A line of several, {X} {out} {raises}, stands for a section Parameters of the entries and the sections among them.
+    """
     things: list[Any] = [thing]
     if isinstance(thing, type):
         members = list(vars(thing).values())
         things += filter(inspect.isfunction, [*members, *map(inspect.unwrap, members)])  # and what decorators wrap
-    lines = re.compile(r"^( *)\{(" + "|".join(texts) + r")\}$", re.M)
+    lines = re.compile(r"^( *)((?:\{(?:" + "|".join(texts) + r")\} ?)+)$", re.M)
+
+    def filled(line: re.Match[str]) -> str:
+        found = [texts[name] for name in re.findall(r"\w+", line[2])]
+        if len(found) > 1:
+            sections = [text for text in found if re.match(r".*\n---", text)]
+            entries = [text for text in found if text not in sections]
+            found = ["\n\n".join(["\n".join(["Parameters", "-" * 10, *entries]), *sections])]
+        return textwrap.indent(found[0], line[1])
+
     for one in things:
         if one.__doc__:  # not under python -OO
-            one.__doc__ = lines.sub(lambda found: textwrap.indent(texts[found[2]], found[1]), one.__doc__)
+            one.__doc__ = lines.sub(filled, one.__doc__)
     return thing
 
 

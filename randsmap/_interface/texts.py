@@ -88,5 +88,5 @@ ValueError, TypeError
 
 
 def shared_texts(thing: _Documented) -> _Documented:
-    """Fill the lines {latents}, {fields}, {raises}, ... in the docstrings of a function, or of a class's methods."""
+    """Fill the lines {latents}, {fields} {raises}, ... in the docstrings of a function, or of a class's methods."""
     return document(thing, _TEXTS)

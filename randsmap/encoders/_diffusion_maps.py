@@ -1,6 +1,6 @@
 """Diffusion maps: coordinates of fields from a Markov chain on them (paper, App. C).
 
-Kernels are made in `randsmap._linalg.distances` (all pairs) and `_neighbor_kernel`, coordinates of new fields in
+The kernel of all pairs is made in `randsmap._linalg.distances`, that of neighbours and coordinates of new fields in
 `_nystroem`, and the eigenvectors are chosen in `_harmonics`.
 """
 
@@ -29,15 +29,15 @@ from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap._linalg.svd import truncated_svd
-from randsmap.encoders import _neighbor_kernel as _sparse_kernel
 from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
-from randsmap.encoders._nystroem import NystroemExtension
+from randsmap.encoders._nystroem import NystroemExtension, neighbor_kernel
 
 # Modes below are refused: the Nystroem extension divides by the eigenvalue.
 SMALLEST_EIGENVALUE = 1e-8
 # Eigenvectors among which select="non-harmonic" chooses, or three for each component
 CANDIDATES = 15
+_Values = NDArray[np.float64]
 
 
 @shared_texts
@@ -153,7 +153,7 @@ class DiffusionMaps(FieldEncoder):
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
     copy: bool = parameter(bool, default=True)
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> _Values:
         """`fit`, then the coordinates of the same fields, which `transform` gives to 1e-12 over the eigenvalue.
 
         Parameters
@@ -174,13 +174,13 @@ class DiffusionMaps(FieldEncoder):
         modes = self.selected_ - 1
         return diffusion_coordinates(self.eigenvalues_[modes], self.eigenvectors_[:, modes], self.diffusion_time)
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> _Values:
         check_fitted(self, "_encoding")
         if not self._encoding.in_file:
             return super().transform(X)
         return self._encoding.coordinates_by_columns(Rows.validated(self, field_rows(self, X), reset=False))
 
-    def nystroem_weights(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def nystroem_weights(self) -> tuple[_Values, _Values]:
         """The weights of the Nystroem extension: coordinates as means over the training fields.
 
         The coordinates of a field x are y_p = sum_j P_j c_pj, P_j ~ w_j exp(-|x - f_j|^2 / epsilon_^2) the transition
@@ -221,7 +221,7 @@ class DiffusionMaps(FieldEncoder):
             )
         return encoding.weights[0], encoding.values
 
-    def squared_distances(self, X: ArrayLike) -> NDArray[np.float64]:
+    def squared_distances(self, X: ArrayLike) -> _Values:
         """Squared distances of fields to the training fields.
 
         Parameters
@@ -268,7 +268,7 @@ class DiffusionMaps(FieldEncoder):
                     epsilon = _distances.width_of_median(median, self.epsilon_scale)
                 points = _distances.centred_points(F)
                 index = neighbor_index(points[0], n_neighbors + 2)
-                K, radii = _sparse_kernel.neighbor_kernel(F, points, index, n_neighbors, epsilon)
+                K, radii = neighbor_kernel(F, points, index, n_neighbors, epsilon)
                 neighbors = n_neighbors, radii, index
             density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
             if selected is None:
@@ -393,27 +393,22 @@ class DiffusionMaps(FieldEncoder):
         return modes[:rank], np.ascontiguousarray(coordinates[:, :rank])
 
 
-def diffusion_modes(
-    K: NDArray[np.float64] | csr_array, alpha: float, n_modes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Density weights (n,), and `markov_modes` of the alpha-normalised kernel."""
-    density = density_weights(K, alpha)
+def diffusion_modes(K: _Values | csr_array, alpha: float, n_modes: int) -> tuple[_Values, _Values, _Values]:
+    """Modes of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha (paper, App. C), q the sums of K.
+
+    The density weights q^-alpha (n,); leading nontrivial eigenvalues (n_modes,), in descending order, and right
+    eigenvectors v (n, n_modes) of its Markov matrix T = D^-1 A K A with A = diag(q^-alpha) and D the sums of A K A
+    (paper, Eq. (transitionmatrix)).
+    """
+    density = K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
     # our own products have their threads; with one of BLAS the bits are the same for any number
     with _parallel.blas_threads(1):
         degrees = density * (K @ density)
-        return density, *markov_modes(K, density, degrees, n_modes)
+        return density, *_markov_modes(K, density, degrees, n_modes)
 
 
-def density_weights(K: NDArray[np.float64] | csr_array, alpha: float) -> NDArray[np.float64]:
-    """Factors q^-alpha of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha (paper, App. C), q the sums of K."""
-    return K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
-
-
-def markov_modes(
-    K: NDArray[np.float64] | csr_array, density: NDArray[np.float64], degrees: NDArray[np.float64], n_modes: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Leading nontrivial eigenvalues (n_modes,), in descending order, and right eigenvectors v (n, n_modes) of the
-    Markov matrix T = D^-1 A K A with A = diag(density), D = diag(degrees) (paper, Eq. (transitionmatrix))."""
+def _markov_modes(K, density, degrees, n_modes):
+    """The eigenvalues and v of `diffusion_modes`."""
     # T has the eigenvalues of the symmetric S = D^-1/2 A K A D^-1/2 (the paper prints S for alpha = 0) and the right
     # eigenvectors u / u_0, where u_0 = (degrees / sum(degrees))^1/2 is the trivial eigenvector of S. So v_0 = 1, and
     # sum_i pi_i v_i^2 = 1 in the stationary measure pi = u_0^2.
@@ -436,10 +431,7 @@ def markov_modes(
             S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
             S.data *= scale[K.indices]
             pairs = inverted_eigenpairs(S, n_modes, trivial)
-            blocks = _sparse_kernel.slabs(S)
-
-            def apply(X):
-                return _sparse_kernel.blocked_product(blocks, np.ascontiguousarray(X))
+            apply = _product_by_rows(S)
         else:
 
             def apply(X):
@@ -451,7 +443,29 @@ def markov_modes(
     return eigenvalues, U / trivial[:, None]
 
 
-def eigenvector_signs(V: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray[np.float64]:
+def _product_by_rows(S):
+    """The function X -> S X of a csr_array, by blocks of rows in parallel; a row is a sum in the order of columns."""
+    n, rows = S.shape[0], 4096
+    blocks = []
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        a, b = S.indptr[start], S.indptr[stop]
+        indptr = S.indptr[start : stop + 1] - a
+        blocks.append(csr_array((S.data[a:b], S.indices[a:b], indptr), shape=(stop - start, n)))  # shares its memory
+
+    def product(X):
+        X, parts = np.ascontiguousarray(X), [np.empty(0)] * len(blocks)
+
+        def task(t):
+            parts[t] = blocks[t] @ X
+
+        _parallel.parallel_for(task, len(blocks))
+        return np.concatenate(parts)
+
+    return product
+
+
+def eigenvector_signs(V: _Values, X: _Values) -> _Values:
     """Sign of each column of V (n, n_modes) by the rule of `DiffusionMaps`, for the data X."""
     signs = np.ones(V.shape[1])
     for mode, v in enumerate(V.T):
@@ -467,19 +481,12 @@ def eigenvector_signs(V: NDArray[np.float64], X: NDArray[np.float64]) -> NDArray
     return signs
 
 
-def diffusion_coordinates(
-    eigenvalues: NDArray[np.float64], eigenvectors: NDArray[np.float64], diffusion_time: float
-) -> NDArray[np.float64]:
+def diffusion_coordinates(eigenvalues: _Values, eigenvectors: _Values, diffusion_time: float) -> _Values:
     """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
     return eigenvectors * eigenvalues**diffusion_time
 
 
-def nystrom_weights(
-    density: NDArray[np.float64],
-    eigenvalues: NDArray[np.float64],
-    eigenvectors: NDArray[np.float64],
-    diffusion_time: float,
-) -> NDArray[np.float64]:
+def nystrom_weights(density: _Values, eigenvalues: _Values, eigenvectors: _Values, diffusion_time: float) -> _Values:
     """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
 
     y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio of two sums

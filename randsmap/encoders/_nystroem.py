@@ -1,4 +1,5 @@
-"""The Nystroem extension of diffusion maps to new fields, and its derivatives (paper, App. C, last paragraph).
+"""The Nystroem extension of diffusion maps to new fields, its derivatives (paper, App. C, last paragraph), and the
+kernel of nearest neighbours only, for more samples than a full matrix allows.
 
 The coordinates of a field x are y_p = sum_j P_j c_pj with the transition probabilities P_j(x) ~
 q_j^-alpha exp(-|x - f_j|^2 / epsilon^2) to the training fields f_j; the density of x itself cancels. Since
@@ -7,6 +8,11 @@ sum P = 1::
     dy_p/dx = (2 / epsilon^2) sum_j w_pj f_j,  w_pj = P_j (c_pj - y_p),
 
 a covariance under P: sum_j w_pj = 0, so that the fields may all be taken from a point amid them.
+
+Of nearest neighbours, two points x and z are joined if |x - z| <= r(x) or r(z), where the radius r is the distance to
+the (k + 1)-th nearest training point; a training point is the first of its own. So each sample is joined to its k
+nearest others and to those that have it among theirs (union rule; ties all count), and a new point that equals a sample
+has the same neighbours. No new point is without neighbours.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array
@@ -25,16 +32,54 @@ from randsmap._linalg.distances import (
     far_values,
     gaussian_in_place,
     kernel_rows,
+    kernel_scale,
     kernel_sums,
+    pairs_within,
     squared_distances,
     squared_distances_by_columns,
 )
 from randsmap._linalg.large_graphs import neighbor_index
 from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._parallel import blas_threads, for_tiles, tile_rows
-from randsmap.encoders._neighbor_kernel import neighbor_sums, neighbor_values
 
+# Relative slack of the squared radii, so that ties and rounding are not decided by the last digits
+_SLACK = 1e-9
+# Values below are 0, as in the dense kernel.
+_SMALLEST_VALUE = 1e-300
 _Values = NDArray[np.float64]
+
+
+def neighbor_kernel(
+    X: _Values, points: CentredPoints, index: Any, n_neighbors: int, epsilon: float
+) -> tuple[csr_array, _Values]:
+    """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared radii.
+
+    `points` are the samples X (n, dim), `index` finds ``points.rows``, and n_neighbors is at most n - 2. The kernel
+    (n, n) is symmetric with diagonal 1, sorted indices and no stored zeros.
+    """
+    n = len(X)
+    distances, columns = index.query(points[0], n_neighbors + 2)  # one more: does it tie with the last?
+    distances *= distances
+    radii = distances[:, n_neighbors] * (1 + _SLACK)
+    tied = distances[:, -1] <= radii
+    squared = distances[~tied, :-1].ravel()
+    columns = columns[~tied, :-1].ravel()
+    i = np.repeat(np.flatnonzero(~tied), n_neighbors + 1)
+    del distances
+    if tied.any():
+        among, j, d = pairs_within(X[tied], points, radii[tied], np.full(n, -1.0))
+        i = np.concatenate([i, np.flatnonzero(tied)[among]])
+        columns, squared = np.concatenate([columns, j]), np.concatenate([squared, d])
+    squared *= -kernel_scale(epsilon)
+    values = np.exp(squared, out=squared)
+    values[values < _SMALLEST_VALUE] = 0
+    values[i == columns] = 1
+    directed = csr_array((values, (i, columns)), shape=(n, n))
+    del i, columns, squared, values
+    K = directed.maximum(directed.T.tocsr())
+    K.eliminate_zeros()
+    K.sort_indices()
+    return K, radii
 
 
 class NystroemExtension:
@@ -110,8 +155,12 @@ class NystroemExtension:
         """Coordinates (L, d) of fields X (L, M), with training fields in memory."""
         X = self.scaled(X)
         if self.n_neighbors is not None:
-            sums = neighbor_sums(X, self)
-            return sums[:, 1:] / sums[:, :1]
+            out, rows = np.empty((len(X), len(self.weights) - 1)), 2**14  # at a time: they bound the scratch
+            for start in range(0, len(X), rows):
+                _, j, kernel, first = self._neighbor_values(X[start : start + rows])
+                sums = np.add.reduceat(kernel * self.weights[:, j], first, axis=1)
+                out[start : start + rows] = (sums[1:] / sums[0]).T
+            return out
         sums = kernel_sums(X, self.points, self.weights, self.width)
         total = sums[:, :1]
         for i, x in self._far(X, total[:, 0]):
@@ -140,7 +189,7 @@ class NystroemExtension:
         """Transition probabilities P (L, n) from a few fields X (L, M) to the training fields."""
         X = self.scaled(X)
         if self.n_neighbors is not None:
-            i, j, kernel, _ = neighbor_values(X, self)
+            i, j, kernel, _ = self._neighbor_values(X)
             P = np.zeros((len(X), len(self.rows)))
             P[i, j] = kernel
         else:
@@ -157,6 +206,27 @@ class NystroemExtension:
             x = X[i] - self.centre
             if total[i] < UNDERFLOWN_SUM or np.linalg.norm(x) > FAR_WIDTHS * self.width:
                 yield i, x
+
+    def _neighbor_values(self, X):
+        """Row and sample of each kernel value of a few rows X, the values, and the place of each row's first.
+
+        A factor makes the largest value of a row 1 (a shifted softmax): far from all samples nothing underflows.
+        """
+        # squared distances beyond, in units of epsilon^2, have lost digits of their differences
+        far_distance = 2.0**20
+        Z = X - self.centre
+        own = self.index.query(Z, self.n_neighbors + 1)[0][:, -1] ** 2 * (1 + _SLACK)
+        i, j, squared = pairs_within(X, self.points, own, self.radii)
+        first = np.searchsorted(i, np.arange(len(X)))
+        nearest = np.minimum.reduceat(squared, first)
+        far = nearest > far_distance * self.width**2
+        squared -= np.where(far, 0, nearest)[i]
+        values = np.exp(squared * -kernel_scale(self.width))
+        for row in np.flatnonzero(far):
+            part = slice(first[row], first[row + 1] if row + 1 < len(first) else None)
+            values[part] = far_values(Z[row], self.rows[j[part]], self.width)
+        values[values < _SMALLEST_VALUE] = 0
+        return i, j, values, first
 
     # -- Derivatives -----------------------------------------------------------------------------------
     def jacobian(self, X: _Values) -> _Values:

@@ -219,14 +219,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         Without bounds they are the modes, the same everywhere.
 
-        Parameters
-        ----------
-        {latents}
-        {cells}
-
-        {returns_jacobian}
-
-        {raises}
+        {latents} {cells} {returns_jacobian} {raises}
         """
         linear = self.linear_map
         return linear.jacobian(linear.checked(X), self._checked_cells(cells), shape=self.field_shape_)
@@ -234,15 +227,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Tangents of the fields along directions in the coordinates.
 
-        Parameters
-        ----------
-        {latents}
-        {directions}
-        {cells}
-
-        {returns_jvp}
-
-        {raises}
+        {latents} {directions} {cells} {returns_jvp} {raises}
         """
         linear = self.linear_map
         return linear.jvp(linear.checked(X, V=V), V, self._checked_cells(cells), self.field_shape_)
@@ -250,15 +235,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Gradients of u . f with respect to the coordinates.
 
-        Parameters
-        ----------
-        {latents}
-        {functionals}
-        {cells}
-
-        {returns_vjp}
-
-        {raises}
+        {latents} {functionals} {cells} {returns_vjp} {raises}
         """
         linear = self.linear_map
         cells = self._checked_cells(cells)

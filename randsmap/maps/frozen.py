@@ -24,7 +24,6 @@ from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
 
 MAX_BYTES = 256_000_000  # of a table
-_DEGREE = _kernel.ORDER_OF_SPLINES - 1
 _Values = NDArray[np.float64]
 
 
@@ -244,15 +243,7 @@ class FrozenDecoder(FieldOutputMixin):
     ) -> NDArray[np.float64]:
         """Decode latent points.
 
-        Parameters
-        ----------
-        {latents}
-        {invariant_values}
-        {out}
-
-        {returns_fields}
-
-        {raises}
+        {latents} {invariant_values} {out} {returns_fields} {raises}
         """
         if invariant_values is None and type(X) is np.ndarray and len(X) <= 8:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
@@ -270,14 +261,7 @@ class FrozenDecoder(FieldOutputMixin):
     def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Derivatives of the fields with respect to the latents.
 
-        Parameters
-        ----------
-        {latents}
-        {out_jacobian}
-
-        {returns_jacobian}
-
-        {raises}
+        {latents} {out_jacobian} {returns_jacobian} {raises}
         """
         linear = self.linear_map
         return linear.jacobian(linear.checked(X), out=out, shape=self.field_shape_)
@@ -285,14 +269,7 @@ class FrozenDecoder(FieldOutputMixin):
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Products J v of the derivatives with directions in the latent space.
 
-        Parameters
-        ----------
-        {latents}
-        {directions}
-
-        {returns_jvp}
-
-        {raises}
+        {latents} {directions} {returns_jvp} {raises}
         """
         linear = self.linear_map
         return linear.jvp(linear.checked(X, V=V), V, shape=self.field_shape_)
@@ -300,14 +277,7 @@ class FrozenDecoder(FieldOutputMixin):
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products J^T u: gradients of u . f with respect to the latents.
 
-        Parameters
-        ----------
-        {latents}
-        {functionals}
-
-        {returns_vjp}
-
-        {raises}
+        {latents} {functionals} {returns_vjp} {raises}
         """
         linear = self.linear_map
         return linear.vjp(linear.checked(X, U=U), self._vectors(U), shape=self.field_shape_)
@@ -581,7 +551,7 @@ def _table(unprojected, box, tol, max_bytes, dtype):
     error = np.inf
     while True:
         grid = cells + 2 * _kernel.MARGIN
-        nbytes = int(np.prod(grid + _DEGREE)) * M * dtype.itemsize
+        nbytes = int(np.prod(grid + 7)) * M * dtype.itemsize
         if nbytes > max_bytes:
             reached = "" if error == np.inf else f" (a coarser one errs by {error:.1e} of a field's norm)"
             raise ValueError(
@@ -599,7 +569,7 @@ def _table(unprojected, box, tol, max_bytes, dtype):
         cells[coarse] *= 2
     return {
         "table_values": coefficients.reshape(-1, M),
-        "table_counts": np.asarray(grid + _DEGREE, dtype=np.int64),
+        "table_counts": np.asarray(grid + 7, dtype=np.int64),
         "table_box": np.stack([start, step]),
     }
 
@@ -612,7 +582,7 @@ def _grid(low, step, coordinates):
 
 def _knots(cells):
     """Knots of the splines of a grid, in units of its cells."""
-    return np.arange(-_DEGREE, cells + _DEGREE + 1.0)
+    return np.arange(-7.0, cells + 8)
 
 
 def _collocated(unprojected, low, step, cells):
@@ -620,9 +590,9 @@ def _collocated(unprojected, low, step, cells):
     nodes, and the middle of the three outermost cells at each end."""
     middles = np.array([0.5, 1.5, 2.5])
     points = [np.sort(np.concatenate([np.arange(n + 1.0), middles, n - middles])) for n in cells]
-    values = unprojected.fields(_grid(low, step, points)).reshape(*(cells + _DEGREE), -1)
+    values = unprojected.fields(_grid(low, step, points)).reshape(*(cells + 7), -1)
     for axis, (t, n) in enumerate(zip(points, cells)):
-        spline = make_interp_spline(t, values, _DEGREE, _knots(n), axis=axis, check_finite=False)
+        spline = make_interp_spline(t, values, 7, _knots(n), axis=axis, check_finite=False)
         values = np.moveaxis(spline.c, 0, axis)
     return np.ascontiguousarray(values)
 
@@ -633,7 +603,7 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
     centres = [np.arange(_kernel.MARGIN, n - _kernel.MARGIN) + 0.5 for n in cells]
     knots, values = tuple(map(_knots, cells)), coefficients
     for axis, t in enumerate(centres):
-        values = BSpline(knots[axis], values, _DEGREE, axis=axis)(t)
+        values = BSpline(knots[axis], values, 7, axis=axis)(t)
     exact = unprojected.fields(_grid(low, step, centres))
     error = float(_relative_errors(values.reshape(exact.shape), exact).max())
     if error <= tol or len(cells) == 1:
@@ -646,5 +616,5 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
             axis=1,
         )
         exact = unprojected.fields(low + t * step)
-        errors.append(float(_relative_errors(NdBSpline(knots, coefficients, _DEGREE)(t), exact).max()))
+        errors.append(float(_relative_errors(NdBSpline(knots, coefficients, 7)(t), exact).max()))
     return [max(e, error if e == max(errors) else 0.0) for e in errors]
