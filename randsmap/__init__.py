@@ -20,17 +20,6 @@ if _find_spec("randsmap._kernels") is None or _find_spec("randsmap._kernels.line
     )
 
 
-def _modules():
-    """Never called: what is imported by name or by compiled modules, as statements, which PyInstaller follows."""
-    # isort: off
-    from scipy.linalg import cython_blas, cython_lapack  # noqa: F401
-    from randsmap import datasets, decoders, distributed, encoders, features, invariants, metrics, model  # noqa: F401
-    from randsmap import c_api, persistence, plotting, reports, snapshots, studies, tuning  # noqa: F401
-    from randsmap._io import progress  # noqa: F401
-    from randsmap._kernels import _cyutility, blas, vecmath  # noqa: F401
-    from randsmap.cli import _commands  # noqa: F401
-
-
 def _pyinstaller_hooks():
     """The folders of hooks for PyInstaller, which asks the entry point "pyinstaller40" for them."""
     return [f"{path}/_pyinstaller" for path in __path__]

@@ -1,5 +1,6 @@
-"""Hook of PyInstaller: files that are read beside the modules, such as tables of studies, templates and headers."""
+"""Hook of PyInstaller: modules that are imported by name or by compiled ones, and files that are read beside them."""
 
-from PyInstaller.utils.hooks import collect_data_files
+from PyInstaller.utils.hooks import collect_data_files, collect_submodules
 
+hiddenimports = [*collect_submodules("randsmap"), "scipy.linalg.cython_blas", "scipy.linalg.cython_lapack"]
 datas = collect_data_files("randsmap")
