@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import randsmap
@@ -152,21 +153,22 @@ def test_version_is_that_of_the_build():
     assert f"version: '{randsmap.__version__}'" in build.read_text()
 
 
-def test_statements_lead_to_every_module():
-    """Programs that freeze others follow statements from `import randsmap`; compiled modules import what C wants."""
-    folders = [Path(folder) for folder in importlib.import_module("randsmap._kernels").__path__]
-    compiled = {f"randsmap._kernels.{path.name.split('.')[0]}" for folder in folders for path in folder.glob("*.so")}
-    sources = {".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
-    sources = {name.removesuffix(".__init__"): path for name, path in sources.items()}
-    found, left = set(), ["randsmap"]
-    while left:
-        name = left.pop()
-        if name not in found and name in {*sources, *compiled}:
-            found.add(name)
-            named = imports(sources[name]) if name in sources else []
-            left += [name.rpartition(".")[0], *(module for module, _ in named), *(f"{m}.{n}" for m, n in named)]
-    apart = {"randsmap.__main__", "randsmap._pyinstaller.hook-randsmap"}
-    assert {*sources, *compiled} - found == apart
+@pytest.mark.slow
+def test_executable_has_every_module(tmp_path):
+    """PyInstaller with its defaults finds what is imported by name and by compiled modules."""
+    pytest.importorskip("PyInstaller")
+    model = randsmap.ManifoldModel(randsmap.POD(1), randsmap.RANDSMAPDecoder(random_state=0))
+    model.fit(np.eye(8) + 1).save(tmp_path / "model.npz")
+    (tmp_path / "app.py").write_text(
+        "import randsmap\nprint(randsmap.load('model.npz').inverse_transform([[0.5]]).sum())\n"
+    )
+    command = [sys.executable, "-m", "PyInstaller", "--onedir", "--noconfirm", "--log-level=ERROR", "app.py"]
+    for package in ("matplotlib", "pandas", "dask", "numba", "jax"):
+        command += ["--exclude-module", package]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
+    program = subprocess.run([tmp_path / "dist/app/app"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert program.returncode == 0, program.stderr
+    assert float(program.stdout) == pytest.approx(9, abs=1e-12)
 
 
 @pytest.mark.parametrize("archive", [False, True])
