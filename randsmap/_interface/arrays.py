@@ -295,27 +295,29 @@ def check_out(
     return out
 
 
-def check_cells(cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None) -> NDArray[np.intp]:
+def check_cells(
+    cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None, name: str = "cells"
+) -> NDArray[np.intp]:
     """Indices (k,) of a subset of the cells, each in [0, n_cells).
 
     `cells` are indices (k,), of which negative ones count from the end, or a mask (n_cells,) or of a field's shape.
     """
-    cells = real_numbers(cells, "cells")
+    cells = real_numbers(cells, name)
     if cells.dtype == bool and cells.shape == shape:
         cells = cells.reshape(-1)
     if cells.ndim != 1:
         raise ValueError(
-            f"cells must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
+            f"{name} must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
         )
     if cells.dtype == bool:
         if len(cells) != n_cells:
-            raise ValueError(f"cells as a mask must have length {n_cells}, got {len(cells)}")
+            raise ValueError(f"{name} as a mask must have length {n_cells}, got {len(cells)}")
         return np.flatnonzero(cells)
     if cells.dtype.kind not in "iu" and len(cells):
-        raise TypeError(f"cells must hold integer indices or be a boolean mask, got {cells.dtype}")
+        raise TypeError(f"{name} must hold integer indices or be a boolean mask, got {cells.dtype}")
     wrong = np.flatnonzero((cells < -n_cells) | (cells >= n_cells))
     if len(wrong):
-        raise ValueError(f"cells[{wrong[0]}] is {cells[wrong[0]]}, out of range for {n_cells} cells")
+        raise ValueError(f"{name}[{wrong[0]}] is {cells[wrong[0]]}, out of range for {n_cells} cells")
     cells = cells.astype(np.intp)
     cells[cells < 0] += n_cells
     return cells

@@ -1,18 +1,28 @@
-"""Base of the models: leverage of a part, model files, and texts of the documentation."""
+"""Bases of the models: errors, leverage of a part, model files, and texts of the documentation."""
 
 from __future__ import annotations
 
 import os
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
-from sklearn.base import BaseEstimator
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
 
+from randsmap._interface.fields import FieldInputMixin, field_rows, with_coordinates_of
 from randsmap._interface.parameters import document
 from randsmap._interface.texts import shared_texts
-from randsmap.decoders._base import LeverageOfPart
+from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import median_norm
+from randsmap.decoders._base import LeverageOfPart, available_if, require
+from randsmap.invariants import norm_weights, own_values
+from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
 _Class = TypeVar("_Class", bound=type)
+Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 _TEXTS = {
     "of_fields": "Parameters\n----------\n{fields}",
@@ -28,13 +38,31 @@ AttributeError
     If the part that decodes has no derivatives.
 sklearn.exceptions.NotFittedError, ValueError, TypeError
     As `inverse_transform`.""",
-    "score": "Parameters\n----------\n{fields}\ny : ignored\n\nReturns\n-------\nfloat\n\n{raises}",
 }
 
 
 def model_texts(cls: _Class) -> _Class:
-    """Fill the lines {score}, {parameters}, ... and those of `shared_texts` in the docstrings of a class's methods."""
+    """Fill the lines {of_fields}, {parameters}, ... and those of `shared_texts` in the docstrings of methods."""
     return shared_texts(document(cls, _TEXTS))
+
+
+def relative_errors(fields: Any, shape: tuple[int, ...], *weights_of: Any) -> Errors:
+    """`metrics.scaled_l2` relative to the usual norm of these fields, in a norm as `norm_weights` finds it."""
+    weights = norm_weights(shape, *weights_of)
+    return partial(scaled_l2, reference=median_norm(field_norms(fields, cell_weights=weights)), cell_weights=weights)
+
+
+def decoded_errors(
+    model: Any, latents: Any, fields: Any, measures: Mapping[str, Errors]
+) -> dict[str, NDArray[np.float64]]:
+    """Errors, by each of the measures, of the fields at latents; the true fields (n, M) are read by blocks."""
+    Y, rows, parts = np.asarray(latents), Rows.of(fields, "fields"), []
+    if len(Y) != len(rows):
+        raise ValueError(f"parameters must have a row for each of {len(rows)} snapshots, got {len(Y)}")
+    for start, stop, F in rows.blocks(what="errors"):
+        decoded = np.asarray(model.inverse_transform(Y[start:stop], **own_values(model, F))).reshape(F.shape)
+        parts.append([errors(F, decoded) for errors in measures.values()])
+    return dict(zip(measures, map(np.concatenate, zip(*parts, strict=True)), strict=True))
 
 
 class Model(LeverageOfPart, BaseEstimator):
@@ -47,20 +75,55 @@ class Model(LeverageOfPart, BaseEstimator):
     }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a file, which `randsmap.load` reads.
+        """Write the fitted model to a file by `persistence.save`.
 
         Parameters
         ----------
         path : str or path-like
-            Taken as it is; ``.npz`` is customary. The file is written whole or not at all.
+            Taken as it is; ``.npz`` is customary.
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            If a part cannot be stored without a pickle (scikit-learn's or your own).
-        OSError
-            If the file cannot be written.
+        sklearn.exceptions.NotFittedError, TypeError, OSError
+            As `persistence.save`.
         """
         save(self, path)
+
+
+@model_texts
+class ReconstructionMixin(FieldInputMixin, TransformerMixin):
+    """Errors of a model that encodes and decodes fields."""
+
+    @available_if(lambda self: require(self, "inverse_transform"))
+    def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """Fields encoded and decoded, with their own values of the invariants if those of the training fields vary.
+
+        {of_fields}
+        {out}
+
+        {returns_fields}
+
+        {raises}
+        """
+        fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
+        return with_coordinates_of(X, fields) if out is None else fields
+
+    @available_if(lambda self: require(self, "inverse_transform"))
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
+
+        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
+        the fields at given latents.
+
+        {of_fields}
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        {raises}
+        """
+        latents, F = self.transform(X), field_rows(self, X)
+        errors = decoded_errors(self, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})
+        return -float(errors["l2"].mean())

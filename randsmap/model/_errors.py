@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,18 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold
 
-from randsmap import metrics
-from randsmap._interface.arrays import check_samples, real_numbers
+from randsmap._interface.arrays import check_samples
 from randsmap._interface.fields import field_rows, flattened
 from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders._trials import check_groups
-from randsmap.invariants import norm_weights, own_values
+from randsmap.invariants import norm_weights
+from randsmap.metrics import conservation_error, field_norms, scaled_linf
+from randsmap.model._base import Errors, decoded_errors, relative_errors
 from randsmap.model._held_out import HeldOutErrors, trajectories_in_words
 from randsmap.model._manifold import fitted_parts
-
-_Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 
 def reconstruction_errors(
@@ -62,22 +60,12 @@ def reconstruction_errors(
     (['conservation_error', 'relative_l2', 'relative_linf'], (30,))
     """
     check_samples(snapshots=snapshots, parameters=parameters)
-    if parameters is not None and len(real_numbers(parameters, "parameters")) != np.shape(snapshots)[0]:
-        raise ValueError(f"parameters must have a row for each of {np.shape(snapshots)[0]} snapshots")
     fitted = model if parameters is None else model.model_
     F = field_rows(fitted, snapshots, name="snapshots")
-    rows = Rows.of(F, "snapshots", min_rows=0)
-    if not len(rows):
+    if not len(Rows.of(F, "snapshots", min_rows=0)):
         raise ValueError("there are no snapshots to evaluate the model on")
     # blocks must not differ in what their errors are relative to
-    errors_of = _measures(getattr(fitted, "decoder_", None), F, norm_weights(fitted.field_shape_, fitted))
-    parts = []
-    for start, stop, block in rows.blocks(what="evaluating"):
-        some = None if parameters is None else taken(parameters, np.arange(start, stop), "parameters")
-        found = model.reconstruct(block) if some is None else model.predict(some, **own_values(model, block))
-        fields = np.asarray(found).reshape(len(block), -1)
-        parts.append([errors(block, fields) for errors in errors_of.values()])
-    return dict(zip(errors_of, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return decoded_errors(*_latents(model, snapshots, parameters), F, _measures(fitted, F))
 
 
 def held_out_errors(
@@ -102,8 +90,7 @@ def held_out_errors(
     if labels is not None:
         folds = GroupKFold(min(most, labels.max() + 1))
     splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(1, 5000 // n)]
-    weights = norm_weights(layout.shape, model) if cell_weights is None else cell_weights
-    usual = median_norm(metrics.field_norms(rows, cell_weights=weights))
+    measures = {"l2": relative_errors(rows, layout.shape, cell_weights, model)}
     errors, turns = np.full(n, np.nan), 0
     for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
         with warnings.catch_warnings():
@@ -114,16 +101,14 @@ def held_out_errors(
                 fitted, fields = clone(model), layout.restored(taken(rows, train, "snapshots"))
                 if parameters is None:
                     fitted_parts(fitted, fields, known)
-                    left_out = taken(rows, test, "snapshots")
-                    found = fitted.reconstruct(layout.restored(left_out))
                 else:
                     fitted.fit(parameters[train], fields, groups=known)
-                    left_out = taken(rows, test, "snapshots")
-                    found = fitted.predict(parameters[test], **own_values(fitted, left_out))
+                left_out = taken(rows, test, "snapshots")
+                there = None if parameters is None else parameters[test]
+                decoding, latents = _latents(fitted, layout.restored(left_out), there)
+                errors[test] = decoded_errors(decoding, latents, left_out, measures)["l2"]
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
-        decoded = np.asarray(found).reshape(len(test), -1)
-        errors[test] = metrics.scaled_l2(left_out, decoded, reference=usual, cell_weights=weights)
         turns += 1
     judged = np.flatnonzero(~np.isnan(errors))
     return HeldOutErrors(
@@ -137,18 +122,22 @@ def held_out_errors(
     )
 
 
-def _measures(decoder: Any, F: Any, weights: NDArray[np.float64] | None) -> dict[str, _Errors]:
+def _latents(model: Any, snapshots: Any, parameters: Any) -> tuple[Any, Any]:
+    """The model that decodes, and the latents of snapshots or of parameters."""
+    if parameters is None:
+        return model, model.transform(snapshots)
+    return model.model_, model.latents(parameters)
+
+
+def _measures(model: Any, F: Any) -> dict[str, Errors]:
     """Functions of fields and decoded fields; the norms they are relative to are those of all snapshots F."""
+    decoder, weights = getattr(model, "decoder_", None), norm_weights(model.field_shape_, model)
     C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
-    l2 = median_norm(metrics.field_norms(F, cell_weights=weights))
-    linf = median_norm(metrics.field_norms(F, "linf"))
     mass = "mass" if weights is None else weights
-    measures: dict[str, _Errors] = {
-        "relative_l2": partial(metrics.scaled_l2, reference=l2, cell_weights=weights),
-        "relative_linf": partial(metrics.scaled_linf, reference=linf),
-        "conservation_error": partial(
-            metrics.conservation_error, invariants=mass if C is None or C.shape[1] == 0 else C
-        ),
+    measures: dict[str, Errors] = {
+        "relative_l2": relative_errors(F, model.field_shape_, model),
+        "relative_linf": partial(scaled_linf, reference=median_norm(field_norms(F, "linf"))),
+        "conservation_error": partial(conservation_error, invariants=mass if C is None or C.shape[1] == 0 else C),
     }
     if kept is not None and kept.lower is not None:
         measures["outside_bounds"] = lambda _, F: abs(F - F.clip(kept.lower, kept.upper)).max(axis=1)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import TransformerMixin, clone
+from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, refuse_dask, validate_data
+from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
 from randsmap._interface.fields import (
     FIELD_STATE,
     FieldInputMixin,
@@ -21,7 +21,6 @@ from randsmap._interface.fields import (
     flattened,
     output,
     reshape_for,
-    with_coordinates_of,
 )
 from randsmap._interface.parameters import (
     check_choice,
@@ -33,12 +32,9 @@ from randsmap._interface.parameters import (
 )
 from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
-from randsmap._linalg.scales import median_norm
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_from, available_if
-from randsmap.invariants import norm_weights, own_values
-from randsmap.metrics import field_norms, scaled_l2
-from randsmap.model._base import Model, model_texts
+from randsmap.model._base import Model, ReconstructionMixin, model_texts
 from randsmap.model._held_out import HeldOutErrors
 
 
@@ -56,14 +52,13 @@ def _available(method: str) -> Callable[[Any], Any]:
 
 @model_texts
 @estimator
-class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
+class ManifoldModel(ReconstructionMixin, Model):
     """Fields to latent coordinates and back.
 
     Parameters
     ----------
     encoder
-        From fields (n, M) to latents (n, d): `DiffusionMaps`, `POD` or any scikit-learn transformer. Cloned, as is the
-        decoder.
+        From fields (n, M) to latents (n, d): `DiffusionMaps`, `POD` or any scikit-learn transformer. Both are cloned.
     decoder
         From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
         the encoder's own `inverse_transform`.
@@ -83,16 +78,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     field_shape_ : tuple of int
         Shape of a field: (M,) for rows.
     held_out_ : HeldOutErrors or None
-        Held-out errors of `autotune`, or of `randsmap fit`: `rows`, `errors`, `mean`, `in_words`, and how they were
-        found (`n_snapshots`, `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
+        Of `autotune` or `randsmap fit`: `rows`, `errors`, `mean`, `in_words`, and how they were found (`n_snapshots`,
+        `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
     training_latents_ : ndarray (n, d) or None
         Latents of the training fields without a decoder, which would know them.
 
     Notes
     -----
-    Decoded fields have the properties that the decoder guarantees. With `RANDSMAPDecoder` every field satisfies its
-    invariants to round-off, wherever the latent point lies.
-
     A model has one norm of fields: `cell_weights` of its decoder or its encoder hold for the other as well if that has
     None, for `score`, and for the functions that measure errors of a model.
 
@@ -148,21 +140,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
             axis counts samples, its names and coordinates.
         y : ignored
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the fields are not finite, without a decoder the encoder has no `inverse_transform`, or as the parts
-            raise. The model keeps the state it had.
+        {result_of_fit}
         """
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
-        """`fit`, then the latents of the same fields.
+        """`fit`, then the latents (n, d) of the same fields.
 
         Parameters
         ----------
@@ -192,9 +176,8 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         {raises}
         """
         check_fitted(self, "encoder_")
-        refuse_dask(X, "X")
         X = field_rows(self, X)
-        if _has_no_rows(X) and self._n_features_out is not None:  # scikit-learn's encoders want some
+        if self._lacks_rows(X):
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         latents = encoded(self.encoder_, X)
         if hasattr(self.decoder_, "invariants_"):
@@ -202,8 +185,13 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         return latents
 
     @property
-    def _n_features_out(self) -> int | None:
+    def _n_features_out(self) -> Any:
         return getattr(self.decoder_, "n_features_in_", getattr(self.encoder_, "_n_features_out", None))
+
+    def _lacks_rows(self, X: Any) -> bool:
+        """True of a matrix without rows, which scikit-learn's encoders and regressors refuse."""
+        shape: tuple[int, ...] = getattr(X, "shape", ())
+        return len(shape) == 2 and shape[0] == 0 and self._n_features_out is not None
 
     @available_if(lambda model: hasattr(model.encoder, "get_feature_names_out"))
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[np.object_]:
@@ -242,9 +230,9 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         consistency : int or None
             Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
             None: the model's own `consistency`.
-        invariant_values, cells, out : optional
-            Passed to the decoder's `predict` (or the encoder's `inverse_transform`), which must take them: values of
-            the invariants for these rows, the only cells to decode, and the array to write to.
+        {invariant_values}
+        {cells}
+        {out}
 
         {returns_fields}
 
@@ -252,18 +240,16 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
 
         Notes
         -----
-        The encoder need not map a decoded field to X again. The fixed-point iteration y_0 = x,
-        y_{j+1} = y_j + t (x - encode(decode(y_j))) looks for a point where it does. A row's step is accepted only if
-        its residual |x - encode(decode(y))| falls; otherwise its t, at first 1, is halved.
+        The encoder need not map a decoded field to X again. Steps y += t (x - encode(decode(y))) from y = x look for a
+        point where it does. A row's step is accepted only if its residual |x - encode(decode(y))| falls; otherwise its
+        t, at first 1, is halved.
         """
-        check_fitted(self, "encoder_")
-        X, cells = latents_of(X, self.encoder_), self._checked_cells(cells)
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
+        X = latents_of(X, self.encoder_)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
-        if _has_no_rows(X) and self._n_features_out is not None:  # nor do scikit-learn's regressors take none
+        if self._lacks_rows(X):
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
-            shape = self.field_shape_
-            shape = shape if cells is None else (len(cells),)
+            shape = self.field_shape_ if cells is None else (len(given["cells"]),)
             return self._labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
             # the encoder needs whole fields: `cells` and `out` are for the last decoding
@@ -406,8 +392,7 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
     def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The method of the part that decodes, and those of the options that are given, if it takes them."""
         check_fitted(self, "encoder_")
-        if options.get("cells") is not None:
-            options["cells"] = self._checked_cells(options["cells"])
+        options["cells"] = self._checked_cells(options["cells"])
         part, name = _decoding_part(self, method, fitted=True)
         # other packages' estimators need not take any of them
         function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
@@ -424,38 +409,6 @@ class ManifoldModel(FieldInputMixin, TransformerMixin, Model):
         if isinstance(part, FieldOutputMixin):
             return function, given
         return lambda *rows, **options: finite_results(np.asarray(function(*rows, **options))), given
-
-    @_available("predict")
-    def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Fields encoded and decoded, with their own values of the invariants if those of the training fields vary.
-
-        {of_fields}
-        {out}
-
-        {returns_fields}
-
-        {raises}
-        """
-        fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
-        return with_coordinates_of(X, fields) if out is None else fields
-
-    @_available("predict")
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
-
-        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
-        the fields at given latents.
-
-        {score}
-        """
-        X = field_rows(self, X)
-        latents, weights = self.transform(X), norm_weights(self.field_shape_, self)
-        usual = median_norm(field_norms(X, cell_weights=weights))
-        errors = [
-            scaled_l2(F, self.inverse_transform(Y, **own_values(self, F)), reference=usual, cell_weights=weights)
-            for F, Y in ((F, latents[start:stop]) for start, stop, F in Rows.of(X, "X").blocks(what="errors"))
-        ]
-        return -float(np.concatenate(errors).mean())
 
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
@@ -477,7 +430,6 @@ def fitted_parts(model: ManifoldModel, X: Any, groups: ArrayLike | None = None) 
 
 def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     """A copy of the model's encoder that is fitted to the fields X, or to some of them, and the latents of all."""
-    refuse_dask(X, "X")
     count = check_parameters(model)["encoder_samples"]
     for name, part, method in (("encoder", model.encoder, "fit_transform"), ("decoder", model.decoder, "predict")):
         if part is not None and (isinstance(part, type) or not hasattr(part, method)):
@@ -502,10 +454,7 @@ def sample_rows(n: int, count: int, random_state: int = 0) -> NDArray[np.intp]:
 
 
 def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[np.intp], Any]:
-    """The indices of `sample_rows`, and these snapshots in their shape and number type.
-
-    With random_state 0 they are the rows to which `ManifoldModel` fits its encoder for ``encoder_samples=count``.
-    """
+    """The indices of `sample_rows`, to which a model fits its encoder, and these snapshots in their number type."""
     rows, layout = flattened(snapshots, "snapshots")
     chosen = sample_rows(len(rows), count, random_state)
     return chosen, layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
@@ -538,8 +487,8 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
-    reads_by_blocks = isinstance(encoder, FieldInputMixin)  # as this package's do
-    if reads_by_blocks:
+    ours = isinstance(encoder, FieldInputMixin)  # which reads by blocks, and checks what it returns
+    if ours:
         return encoder.transform(X)
     latents = by_blocks(encoder.transform, X)
     finite_results(np.asarray(latents))
@@ -555,11 +504,6 @@ def latents_of(X: Any, encoder: Any) -> Any:
         X = np.asarray(X)
         as_array(X, "X", min_rows=0, min_columns=0)
     return X
-
-
-def _has_no_rows(X):
-    shape = getattr(X, "shape", ())
-    return len(shape) == 2 and shape[0] == 0
 
 
 @functools.lru_cache(maxsize=64)  # a signature takes longer than a row of fields

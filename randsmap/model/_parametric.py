@@ -18,9 +18,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap.decoders import AutoDecoder
-from randsmap.invariants import norm_weights, own_values
-from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model, model_texts
+from randsmap.model._base import Model, decoded_errors, model_texts, relative_errors
 from randsmap.model._held_out import HeldOutErrors
 
 
@@ -109,15 +107,7 @@ class ParametricModel(Model):
             held-out fields have neighbours in time, which every candidate predicts well. Needs a regressor whose `fit`
             takes groups, such as `AutoDecoder` (None).
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If the arrays are not finite or their rows do not match, if the regressor does not take groups, or as model
-            and regressor raise. The estimator keeps the state it had.
+        {result_of_fit}
 
         Warns
         -----
@@ -222,10 +212,9 @@ class ParametricModel(Model):
         {raises}
         """
         check_samples(parameters=parameters, snapshots=snapshots)
-        fields: Any = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
-        weights = norm_weights(self.field_shape_, self.model)
-        predicted = self.predict(parameters, **own_values(self, snapshots))
-        return -float(scaled_l2(fields, predicted, cell_weights=weights).mean())
+        F = field_rows(self.model_, snapshots, name="snapshots")
+        measures = {"l2": relative_errors(F, self.field_shape_, self)}
+        return -float(decoded_errors(self.model_, self.latents(parameters), F, measures)["l2"].mean())
 
 
 def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -25,19 +25,15 @@ def _maps_of(decoder: Any) -> tuple[_Map, _Map, int, int]:
     """The map from latents to fields of a decoder, a model or POD, its derivative, and the numbers d and M."""
     if hasattr(decoder, "fit"):
         check_is_fitted(decoder)
-    regressor = hasattr(decoder, "predict")
-    if hasattr(decoder, "inverse_jacobian"):  # POD
-        decode, jacobian = decoder.inverse_transform, decoder.inverse_jacobian
-    elif hasattr(decoder, "jacobian") and (regressor or hasattr(decoder, "inverse_transform")):
-        decode, jacobian = decoder.predict if regressor else decoder.inverse_transform, decoder.jacobian
-    else:
+    jacobian = getattr(decoder, "inverse_jacobian", None) or getattr(decoder, "jacobian", None)
+    decode = getattr(decoder, "predict", None) or getattr(decoder, "inverse_transform", None)
+    if jacobian is None or decode is None:
         raise TypeError(
             f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
         )
     part = decoder if getattr(decoder, "decoder_", None) is None else decoder.decoder_
     d = part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out())
-    M = math.prod(decoder.field_shape_) if regressor else decoder.n_features_in_
-    return decode, jacobian, int(d), int(M)
+    return decode, jacobian, int(d), math.prod(decoder.field_shape_)
 
 
 def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
@@ -49,20 +45,18 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     Y : array-like (n, d)
         Latent points of the fields that the cells must distinguish, such as the training latents.
     n_cells : int
-        Number of cells k, at least d. With 20 to 60 cells per latent coordinate, results are near those of all cells.
+        Number of cells k, at least d, at most that of the cells that vary over Y. With 20 to 60 cells per latent
+        coordinate, results are near those of all cells.
 
     Returns
     -------
     cells : ndarray (k,) of np.intp
-        Different indices, the most important first, of cells that vary over Y. They do not depend on a seed or on the
-        units of Y.
+        Different indices, the most important first. They do not depend on a seed or on the units of Y.
 
     Raises
     ------
-    sklearn.exceptions.NotFittedError, TypeError
-        If the decoder is not fitted, or has no derivatives.
-    ValueError
-        If Y is not a finite array (n, d), or n_cells is less than d or more than there are cells that vary.
+    sklearn.exceptions.NotFittedError, TypeError, ValueError
+        If the decoder is not fitted or has no derivatives, or an argument is not as described.
 
     Notes
     -----
@@ -155,7 +149,6 @@ class SampledModel:
     Parameters
     ----------
     decoder : fitted decoder with `jacobian`, `ManifoldModel` or `POD`
-        Decodes latents (d,) to fields (M,).
     rhs : callable
         ``rhs(t, f)``, the full model's right-hand side: gets the decoded values (s,) at `stencil` and returns
         df/dt (k,) at `cells`.
@@ -171,7 +164,7 @@ class SampledModel:
     Raises
     ------
     sklearn.exceptions.NotFittedError, TypeError, ValueError
-        If the decoder is not fitted or has no derivatives, rhs is not callable, or cells or stencil do not fit.
+        As `sample_cells`.
 
     Notes
     -----
@@ -213,7 +206,7 @@ class SampledModel:
             raise TypeError(f"rhs must be callable as rhs(t, f), got {rhs!r}")
         self.decoder, self.rhs = decoder, rhs
         self.cells = check_cells(cells, M)
-        self.stencil = self.cells if stencil is None else _check_stencil(stencil, M)
+        self.stencil = self.cells if stencil is None else check_cells(stencil, M, name="stencil: cells")
         self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
         different = len(np.unique(self.cells))
         if different < self._d:
@@ -239,7 +232,7 @@ class SampledModel:
         Raises
         ------
         ValueError, TypeError
-            If y is not finite or of another length, or rhs does not return finite numbers (k,).
+            Also if rhs does not return finite numbers (k,).
 
         Warns
         -----
@@ -274,7 +267,7 @@ class SampledModel:
         Raises
         ------
         ValueError, TypeError
-            If y is not finite or of another length.
+            As `velocity`.
         """
         return float(np.linalg.cond(self._derivatives(self._point(y))))
 
@@ -298,10 +291,3 @@ class SampledModel:
         for i in np.flatnonzero(~np.isfinite(g))[:1]:
             raise ValueError(f"rhs(t, f) must be finite, got {g[i]} at t = {t} for cells[{i}], cell {self.cells[i]}")
         return g
-
-
-def _check_stencil(stencil: ArrayLike, M: int) -> NDArray[np.intp]:
-    try:
-        return check_cells(stencil, M)
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"stencil: {error}") from None

@@ -6,26 +6,24 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
 from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
 from randsmap._interface.callers import quiet
-from randsmap._interface.fields import FIELD_STATE, FieldInputMixin, field_rows, output, with_coordinates_of
+from randsmap._interface.fields import FIELD_STATE, field_rows, output
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if, require
-from randsmap.invariants import norm_weights, own_values
-from randsmap.metrics import scaled_l2
-from randsmap.model._base import Model, model_texts
+from randsmap.model._base import Model, ReconstructionMixin, model_texts
 from randsmap.model._manifold import ManifoldModel
 
 
 @model_texts
 @estimator
-class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Model):
+class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
-    One latent coordinate is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
+    The first latent is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
     fields that are shifted back by theta.
 
     Parameters
@@ -106,15 +104,8 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
             Fields, which are aligned in memory, memory-mapped ones too.
         y : ignored
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X is not finite, `shape` and `axis` do not fit its cells, the model's invariants, weights or bounds
-            change along the axis, or as the model raises. The estimator keeps the state it had.
+        {result_of_fit}
+            Also if `shape` and `axis` do not fit the cells, or invariants, weights or bounds change along the axis.
         """
         with restored_on_error(self):
             if not isinstance(self.model, ManifoldModel):
@@ -140,17 +131,12 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
     def _check_symmetry(self) -> None:
         """ValueError unless what the decoder keeps is the same all along the axis."""
         invariants = self._kept()
-        if invariants is None:
-            return
-        kept = {
-            "invariants": invariants.rows,
-            "cell_weights": invariants.cell_weights,
-            "bounds": None if invariants.lower is None else np.stack([invariants.lower, invariants.upper]),
-        }
-        for name, values in kept.items():
-            if values is None or not np.size(values):
+        names = {"rows": "invariants", "cell_weights": "cell_weights", "lower": "bounds", "upper": "bounds"}
+        for attribute, name in names.items():
+            values = getattr(invariants, attribute, None)
+            if values is None:
                 continue
-            lines = np.atleast_2d(values).reshape(-1, *self._lengths)
+            lines = np.reshape(values, (-1, *self._lengths))
             if (lines != lines[:, :, :1]).any():
                 raise ValueError(
                     f"{name} must be the same all along the periodic axis, since fields are shifted along it; use "
@@ -167,9 +153,7 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         invariants = self._kept()
         if invariants is None or invariants.lower is None:
             return -np.inf, np.inf
-        return tuple(
-            bound.reshape(self._lengths)[:, 0].reshape(-1, 1) for bound in (invariants.lower, invariants.upper)
-        )
+        return self._lines(invariants.lower[None])[0, :, :1], self._lines(invariants.upper[None])[0, :, :1]
 
     def _lines(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
         """Fields (n, M) as lines along the axis, (n, lines of a field, N)."""
@@ -229,10 +213,8 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         ----------
         X : array-like (n, 1 + d)
             theta, any real number, and the latents of the aligned field.
-        invariant_values, cells, out : optional
+        invariant_values, cells, out, **options
             As for `ManifoldModel.inverse_transform`; `cells` saves no time.
-        **options
-            Passed to `ManifoldModel.inverse_transform`.
 
         {returns_fields}
 
@@ -260,23 +242,12 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
         X = as_array(X, "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
-    def reconstruct(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Fields encoded and decoded.
-
-        {of_fields}
-
-        {returns_fields}
-
-        {raises}
-        """
-        return with_coordinates_of(X, self.inverse_transform(self.transform(X), **own_values(self, X)))
-
     @available_if(lambda self: require(self.model, "jvp"))
     def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
         """Tangents of decoded fields along directions in the latents.
 
-        The derivative of `inverse_transform`. It is discontinuous where theta is a whole number of cells, because the
-        reconstruction is discontinuous between cells. Sums along the axis do not change.
+        They jump where theta is a whole number of cells, as the reconstruction does between cells. Sums along the axis
+        do not change.
 
         {at_latents}
         {directions}
@@ -297,14 +268,6 @@ class ShiftRegistration(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, Transf
 
     def leverage_points(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]
-
-    def score(self, X: ArrayLike, y: Any = None) -> float:
-        """Minus the mean error of the reconstructed fields, measured as by `ManifoldModel.score`.
-
-        {score}
-        """
-        weights = norm_weights(self.field_shape_, self.model)
-        return -float(scaled_l2(X, self.reconstruct(X), cell_weights=weights).mean())
 
     @property
     def _n_features_out(self) -> int:
