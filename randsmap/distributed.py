@@ -8,7 +8,6 @@ zarr stores. Whatever scheduler is in use computes: a ``dask.distributed.Client`
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ from sklearn.base import clone
 
 from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened, reshape_for
-from randsmap._interface.parameters import check_count, document
+from randsmap._interface.parameters import check_count, check_parameters, document
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
@@ -81,12 +80,10 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
 
     Notes
     -----
-    Features, latent scale and `coef_` have the bits of `decoder.fit`, for any chunks and workers, if `regularization`
-    is a number, `fit` uses Cholesky with n >= P+1, the number of BLAS threads is the same (one on the workers of a
-    ``LocalCluster``), and no sum cancels by more than 2^40. If `regularization` is no number, lambda is 1e-3. The
-    coefficients are solved for here, when they are first used, or by ``decoder.solve()``.
-
-    A part is about 128 MB of fields. A worker needs memory for a few parts and for sums of P (P + M) pairs of numbers.
+    `coef_` has the bits of `decoder.fit` for any chunks and workers, on the conditions of docs/distributed.md. If
+    `regularization` is no number, lambda is 1e-3. The coefficients are solved for here, when they are first used, or by
+    ``decoder.solve()``. A part is about 128 MB of fields. A worker needs memory for a few parts and for sums of
+    P (P + M) pairs of numbers.
 
     Examples
     --------
@@ -95,33 +92,24 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     >>> distributed.fit(decoder, x, chunks).predict([[0.5]]).round(2)
     array([[0.25, 0.75]])
     """
-    import dask
+    from dask.delayed import delayed
 
     if not hasattr(decoder, "merge"):
         raise TypeError(
             f"distributed.fit needs a decoder that can be merged, RANDSMAPDecoder or RFNNDecoder, got {decoder!r}"
         )
-    F = _fields(F)
-    rows = _part_rows(F)
     with restored_on_error(decoder):
-        Y = _latents(Y, rows)
-        if len(Y) != len(F):
-            raise ValueError(f"Y and F must have the same number of rows, got {len(Y)} and {len(F)}")
+        Y, F = _in_parts(Y, F, "Y and F")
         # all parts need the same features, drawn from all latents as `decoder.fit` draws them
         decoder.fit_features(Y.compute())
         try:
             decoder.partial_fit  # noqa: B018
         except AttributeError as error:  # the cause is the reason
             raise ValueError(f"distributed.fit adds up parts: {error.__cause__}") from None
-        # pure=False: a key by content would hash the decoder and all fields
-        start = dask.delayed(decoder, traverse=False)
-        parts = [
-            dask.delayed(_fitted, pure=False)(start, X, fields, number * rows)
-            for number, (X, fields) in enumerate(zip(Y.to_delayed().ravel(), F.rechunk({0: rows}).to_delayed().ravel()))
-        ]
+        parts = _tasks(_fitted, decoder, Y, F, range(0, len(F), F.chunks[0][0]))
         # in pairs: workers merge side by side, and no worker receives the sums of all parts
         while len(parts) > 1:
-            merged = [dask.delayed(_merged, pure=False)(*pair) for pair in zip(parts[::2], parts[1::2])]
+            merged = [delayed(_merged, pure=False)(*pair) for pair in zip(parts[::2], parts[1::2])]
             parts = merged + parts[len(merged) * 2 :]
         vars(decoder).update(vars(parts[0].compute()))
     return decoder
@@ -152,19 +140,17 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     True
     """
     F = _fields(F)
-    n = count = len(F)
-    usual = 2000  # documented: all pairs of the sample are one matrix of 32 MB
-    if model.encoder_samples is not None or n > usual:
-        count = min(n, check_count(model.encoder_samples or usual, "encoder_samples", low=2))
+    n, usual = len(F), 2000  # documented: all pairs of the sample are one matrix of 32 MB
+    count = min(n, check_parameters(model)["encoder_samples"] or usual)
     # one row of each stretch: the sample covers trajectories stored one after the other, whatever the chunks
     edges = np.arange(count + 1) * n // count
     chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
     sample = F[chosen].compute()
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     encoder.fit(reshape_for(encoder, *flattened(sample, "F")))
-    decoder = None
-    if model.decoder is not None:
-        decoder = fit(decoder_for(model, encoder), transform(encoder, F).persist(), F)
+    decoder = decoder_for(model, encoder)
+    if decoder is not None:
+        fit(decoder, transform(encoder, F).persist(), F)
     return assembled(model, sample, encoder, decoder)
 
 
@@ -251,20 +237,13 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     >>> distributed.score(ManifoldModel(POD(1)).fit(fields[::10]), chunks) > -1e-6
     True
     """
-    if y is None:
-        F = _fields(X)
-        # coefficients not solved for yet are solved for here, not by each worker
-        model.reconstruct(F[:1].compute())
-        norms = _by_parts(_norms, model, F.rechunk({0: _part_rows(F)}), None)
-    else:
-        F = _fields(y)
-        rows = _part_rows(F)
-        X, F = _latents(X, rows), F.rechunk({0: rows})
-        if len(X) != len(F):
-            raise ValueError(f"X and y must have the same number of rows, got {len(X)} and {len(F)}")
-        model.predict(X[:1].compute(), **own_values(model, F[:1].compute()))  # as above
-        norms = _by_parts(_norms, model, F, X)
-    distances, sizes = np.concatenate(norms, axis=1)
+    from dask.base import compute
+
+    Y, F = _in_parts(None, X) if y is None else _in_parts(X, y, "X and y")
+    given = [F] if Y is None else [F, Y]
+    # coefficients not solved for yet are solved for here, not by each worker
+    _norms(model, *(each[:1].compute() for each in given))
+    distances, sizes = np.concatenate(compute(*_tasks(_norms, model, *given)), axis=1)
     return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
 
 
@@ -300,8 +279,8 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     >>> distributed.from_npy(path, rows=1024).numblocks
     (5, 1)
     """
-    import dask
     import dask.array as da
+    from dask.delayed import delayed
 
     arrays = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
@@ -314,7 +293,7 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         size = size if rows is None else check_count(rows, "rows")
         for a in range(0, n, size):
             b = min(a + size, n)
-            arrays.append(da.from_delayed(dask.delayed(_read)(path, a, b), (b - a, *shape), file.dtype))
+            arrays.append(da.from_delayed(delayed(_read)(path, a, b), (b - a, *shape), file.dtype))
     return da.concatenate(arrays)
 
 
@@ -323,7 +302,6 @@ def _read(path, start, stop):
 
 
 def _fields(F):
-    """F in chunks of whole rows."""
     import dask.array as da
 
     if not isinstance(F, da.Array):
@@ -335,13 +313,14 @@ def _fields(F):
 
 
 def _known(X, name):
+    """X in chunks of whole rows."""
     if np.isnan(X.shape[0]):
         raise ValueError(f"the lengths of the chunks of {name} are not known: call its compute_chunk_sizes() before")
-    return X.rechunk(dict.fromkeys(range(1, X.ndim), -1)) if X.ndim > 1 else X
+    return X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
 
 
-def _latents(Y, rows=None):
-    """Latents as a dask array in chunks of whole rows, so many of them if they are given, which are kept."""
+def _latents(Y):
+    """Latents as a dask array in chunks of whole rows."""
     import dask.array as da
 
     if isinstance(Y, da.Array):
@@ -350,41 +329,51 @@ def _latents(Y, rows=None):
         Y = da.from_array(np.asarray(Y), chunks=-1)
     if Y.ndim != 2:
         raise ValueError(f"latents must have 2 dimensions (rows, coordinates), got shape {Y.shape}")
-    return Y if rows is None else Y.rechunk({0: rows})
+    return Y
 
 
-def _part_rows(F):
-    """Rows of a part: about those of the chunks of F, but of useful size."""
-    row = 8 * int(np.prod(F.shape[1:]))
-    return max(_UNIT, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
+def _in_parts(Y: Any, F: Any, names: str = "") -> tuple[Any, Any]:
+    """Latents, if any, and fields in the same parts: about the chunks of F, but of useful size."""
+    F = _fields(F)
+    row = 8 * math.prod(F.shape[1:])
+    rows = max(_UNIT, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
+    if Y is not None:
+        Y = _latents(Y).rechunk({0: rows})
+        if len(Y) != len(F):
+            raise ValueError(f"{names} must have the same number of rows, got {len(Y)} and {len(F)}")
+    return Y, F.rechunk({0: rows})
 
 
 def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = None) -> Any:
     """function(X), whose rows are those of X, chunk by chunk; `sample` is what it makes of one row."""
-    import dask
+    from dask.delayed import delayed
 
     sample = np.asarray(function(X[:1].compute()) if sample is None else sample)
-    flat, function = sample.ndim > 1, dask.delayed(function, traverse=False)
-    shape: dict[str, Any] = {"chunks": (X.chunks[0], (sample.size,))} if flat else {"drop_axis": 1}
-    meta = np.empty((0,) * min(sample.ndim, 2))
-    rows = X.map_blocks(_called, function, flat=flat, dtype=sample.dtype, meta=meta, **shape)
-    return rows.reshape((len(X), *sample.shape[1:])) if sample.ndim > 2 else rows
+    shape = sample.shape[1:]
+    return X.map_blocks(
+        _called,
+        delayed(function, traverse=False),
+        drop_axis=1,
+        new_axis=list(range(1, sample.ndim)),
+        chunks=(X.chunks[0], *((length,) for length in shape)),
+        dtype=sample.dtype,
+        meta=np.empty((0,) * sample.ndim),
+    )
 
 
-def _called(block, function, flat):
-    result = np.asarray(function(block))
-    return result.reshape(len(block), -1) if flat else result
+def _called(block, function):
+    return np.asarray(function(block))
 
 
-def _by_parts(task: Callable[..., Any], function: Any, *arrays: Any) -> Any:
-    """task(function, chunk of each array) of all chunks; what is no dask array goes to each."""
-    import dask
+def _tasks(task: Callable[..., Any], estimator: Any, *arrays: Any) -> list[Any]:
+    """task(estimator, chunk of each array) of all chunks, delayed; iterables stand for their items."""
     import dask.array as da
+    from dask.delayed import delayed
 
-    # without a look for tasks inside the estimator
-    function = dask.delayed(function, traverse=False)
-    chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else itertools.repeat(X) for X in arrays]
-    return dask.compute(*(dask.delayed(task, pure=False)(function, *parts) for parts in zip(*chunks)))
+    # no look for tasks inside the estimator; pure=False: a key by content would hash it and all fields
+    estimator = delayed(estimator, traverse=False)
+    chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else X for X in arrays]
+    return [delayed(task, pure=False)(estimator, *parts) for parts in zip(*chunks)]
 
 
 def _fitted(start, X, F, first):
@@ -399,7 +388,7 @@ def _merged(one, other):
     return copy.copy(one).merge(other)  # what a task returns must stay as it is
 
 
-def _norms(model, F, X):
+def _norms(model, F, X=None):
     F = F[:, None] if F.ndim == 1 else F
     weights = norm_weights(F.shape[1:], model)
     decoded = model.reconstruct(F) if X is None else model.predict(X, **own_values(model, F))
