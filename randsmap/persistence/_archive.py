@@ -45,8 +45,7 @@ def write(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[str, NDAr
             f"{MANIFEST_BYTES} are allowed: pass long lists as NumPy arrays"
         )
     with zipfile.ZipFile(file, "w") as archive:
-        with archive.open(_member(_MANIFEST, len(text)), "w") as member:
-            member.write(text)
+        archive.writestr(_member(_MANIFEST, len(text)), text)
         for name, array in arrays.items():
             array = np.asarray(array, dtype=array.dtype.newbyteorder("<"), order="C")
             with archive.open(_member(f"{name}.npy", array.nbytes + CHUNK), "w") as member:
@@ -72,12 +71,8 @@ def seal(file: BinaryIO) -> None:
 def _digest(file: BinaryIO, length: int) -> bytes:
     digest = hashlib.sha256()
     file.seek(0)
-    while length:
-        part = file.read(min(length, CHUNK))
-        if not part:
-            raise ValueError("it ends too early")
-        digest.update(part)
-        length -= len(part)
+    for start in range(0, length, CHUNK):
+        digest.update(file.read(min(CHUNK, length - start)))
     return digest.hexdigest().encode()
 
 
@@ -97,7 +92,6 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArra
     """The manifest and the arrays {name: array} of the file `path`: C-contiguous, writeable, native-endian.
 
     ValueError if any byte is not what `write` would have written, RecursionError if the manifest is nested too deeply.
-    What the manifest and the arrays mean is not checked.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
         raise ValueError("not a regular file")

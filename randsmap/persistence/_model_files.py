@@ -1,13 +1,9 @@
 """Model files: fitted models on disk, exact to the bit, safe to load from anyone.
 
 A file is an ``.npz`` without pickles: a manifest in JSON (the classes by name, their parameters) and the arrays, named
-by the attribute that holds them (``decoder_.coef_``). `randsmap.persistence._archive` describes the bytes. Parameters
-are numbers, strings, None, arrays of numbers, lists and tuples of these, and other stored objects. A random generator
-is stored as None, so a second `fit` of the loaded model draws other features; NumPy scalars and
-strings come back as Python's.
-
-Loading makes classes of the package only, and checks each parameter and fitted attribute against its declaration: a
-forged file raises ValueError, and never makes a compiled kernel read beyond an array.
+by the attribute that holds them (``decoder_.coef_``). Parameters are numbers, strings, None, arrays of numbers, lists
+and tuples of these, and other stored objects; NumPy scalars and strings come back as Python's, a random generator as
+None. Loading makes classes of the package only, and checks each parameter and fitted attribute against its declaration.
 
 To make a class storable, declare all of its fitted attributes in a dictionary ``_state`` of the class (the kinds are
 in `randsmap._interface.state`), among them parameters that are used after `fit`. A class that is no public name of
@@ -67,7 +63,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     model : fitted estimator of this package
         `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
-        Usually with the ending ``.npz``. If writing fails, an existing file stays as it was.
+        Usually with the ending ``.npz``. The file is written whole or not at all.
 
     Raises
     ------
