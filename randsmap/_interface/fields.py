@@ -149,7 +149,7 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldShape]:
 
 
 class FieldOutputMixin:
-    """An estimator that returns fields in the shape and with the metadata of those of its `fit`."""
+    """An estimator of fields, which returns them in the shape and with the metadata of those of its `fit`."""
 
     _field_shape: FieldShape
     n_features_in_: int
@@ -158,6 +158,11 @@ class FieldOutputMixin:
     def field_shape_(self) -> Shape:
         """Shape of a field."""
         return self._field_shape.shape
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.three_d_array = hasattr(self, "transform")  # of fields
+        return tags
 
     def _keep_fields(self, layout: FieldShape) -> None:
         """Remember how the fields of `fit` are arranged."""
@@ -174,15 +179,6 @@ class FieldOutputMixin:
 
     def _checked_cells(self, cells: Any) -> Any:
         return None if cells is None else self._field_shape.cells(cells)
-
-
-class FieldInputMixin(FieldOutputMixin):
-    """An estimator whose X are fields."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.three_d_array = True
-        return tags
 
 
 def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name: str = "X") -> Any:

@@ -9,14 +9,14 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from randsmap._interface.arrays import as_array, check_samples, validate_data
-from randsmap._interface.fields import FieldInputMixin, field_rows
+from randsmap._interface.fields import FieldOutputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import by_blocks
 
 
 @shared_texts
-class FieldEncoder(FieldInputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """An encoder whose latents are those of its `_encoding`.
 
     A subclass has ``fit``, which sets the fitted attributes, ``_n_features_out`` and ``_encoding``: an object with

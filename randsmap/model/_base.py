@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from randsmap._interface.fields import FieldInputMixin, field_rows, with_coordinates_of
+from randsmap._interface.fields import FieldOutputMixin, field_rows, with_coordinates_of
 from randsmap._interface.parameters import document
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
@@ -91,7 +91,7 @@ class Model(LeverageOfPart, BaseEstimator):
 
 
 @model_texts
-class ReconstructionMixin(FieldInputMixin, TransformerMixin):
+class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
     """Errors of a model that encodes and decodes fields."""
 
     @available_if(lambda self: require(self, "inverse_transform"))

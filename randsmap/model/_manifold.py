@@ -13,15 +13,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
-from randsmap._interface.fields import (
-    FIELD_STATE,
-    FieldInputMixin,
-    FieldOutputMixin,
-    field_rows,
-    flattened,
-    output,
-    reshape_for,
-)
+from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, output, reshape_for
 from randsmap._interface.parameters import (
     check_choice,
     check_count,
@@ -487,7 +479,7 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
-    ours = isinstance(encoder, FieldInputMixin)  # which reads by blocks, and checks what it returns
+    ours = isinstance(encoder, FieldOutputMixin)  # which reads by blocks, and checks what it returns
     if ours:
         return encoder.transform(X)
     latents = by_blocks(encoder.transform, X)
