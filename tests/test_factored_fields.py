@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from randsmap._linalg.spans import FactoredRows
+from randsmap._linalg.svd import FactoredRows
 
 EPS = np.finfo(float).eps
 

@@ -8,8 +8,8 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
 from randsmap._linalg import spectral
+from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap.metrics import relative_l2
 
 from helpers import FittedFeatures, random_invariants, with_common_invariants

@@ -26,7 +26,7 @@ from randsmap import (
     RFNNDecoder,
     SigmoidFeatures,
 )
-from randsmap._linalg.normal_equations import _SAMPLE
+from randsmap._linalg.gram import _SAMPLE
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, FACTOR, TrustRegion
 from randsmap.persistence import save
 
@@ -169,14 +169,14 @@ def test_of_many_batches_some_points_are_kept():
     points = np.random.default_rng(0).uniform(-1, 1, (3 * _SAMPLE + 5, 1))
     for a in range(0, len(points), 5000):
         decoder.partial_fit(points[a : a + 5000], points[a : a + 5000])
-    kept = decoder._stream.sums.sample()
+    kept = decoder._stream.sums.sample
     assert (kept == points[::4]).all()
     assert decoder.leverage_ <= decoder.leverage(points).max() < 2 * decoder.leverage_
     one_by_one = copy.deepcopy(decoder)
     for x in Y[:, :1]:
         one_by_one.partial_fit([x], [x])
-    assert len(one_by_one._stream.sums.sample()) == len(kept) + N // 4
-    assert len(decoder._stream.sums.sample()) == len(kept)
+    assert len(one_by_one._stream.sums.sample) == len(kept) + N // 4
+    assert len(decoder._stream.sums.sample) == len(kept)
 
 
 # -- Kernels ---------------------------------------------------------------------------------------

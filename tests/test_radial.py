@@ -5,10 +5,10 @@ import pytest
 from scipy.interpolate import RBFInterpolator
 
 from randsmap import KernelDecoder
+from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Radial, polynomial_tail
 
-KERNELS = [Radial.gaussian(0.5), Radial.matern(0.5), Radial.matern(1.5), Radial.matern(2.5), Radial.thin_plate()]
+KERNELS = [Radial.gaussian(0.5), *(Radial.named("matern", nu) for nu in (0.5, 1.5, 2.5)), Radial.named("thin-plate")]
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 from randsmap import DiffusionMaps
 from randsmap._linalg import large_graphs
 from randsmap._linalg.distances import centred_rows
-from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import SparseCholesky, step_coordinates
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.svd import leading_eigenpairs
 from randsmap.encoders import _diffusion_maps as encoders
 from randsmap.encoders._nystroem import neighbor_kernel
 

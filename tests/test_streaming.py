@@ -16,8 +16,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import randsmap
 from randsmap import FourierFeatures, MultiscaleFourierFeatures, RANDSMAPDecoder, RFNNDecoder, SigmoidFeatures
 from randsmap._kernels import sums as _kernel
-from randsmap._linalg import sums as _sums
-from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg import gram as _sums
+from randsmap._linalg.gram import NormalEquations
 
 EPS = np.finfo(float).eps
 BOX = [[0.0, 0.0], [1.0, 1.0]]

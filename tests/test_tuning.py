@@ -8,7 +8,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap._linalg.spans import FactoredRows
+from randsmap._linalg.svd import FactoredRows
 from randsmap.metrics import relative_l2, scaled_l2
 from randsmap.tuning import _search as tuning
 

@@ -1,8 +1,8 @@
-"""Squared distances and radial kernels of them: centring and threads around the tiled kernels."""
+"""Squared distances and radial kernels of them: centring and threads around the tiled kernels; linear trends."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,7 @@ def fill_pairs(
     """Squared distances D (scale 0) or the kernel g(scale D) into out, for arrays already checked.
 
     X (n, dim) and Z (m, dim) are C-contiguous float64 and finite; Z None: X against itself. `kernel` is a number of
-    `_kernels.distances`, see `radial.Radial`. `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is
+    `_kernels.distances`, see `Radial`. `slopes`: twice the derivative by D in its place; 0 at D = 0 if there is
     none. Values below 1e-300 are 0, and slopes below about that (before the factor `scale`).
     """
     if out.size == 0:
@@ -170,8 +170,7 @@ def kernel_rows(X: _Values, points: CentredPoints, epsilon: float) -> _Values:
     def task(i, work):
         _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, _kernels.GAUSSIAN, False, scale, work, K)
 
-    if len(X):
-        _for_panels(task, len(X), X.shape[1], len(X) <= _kernels.FEW)
+    _for_panels(task, len(X), X.shape[1], len(X) <= _kernels.FEW)
     return K
 
 
@@ -208,9 +207,9 @@ def pairs_within(
     Returns the rows i (ascending), the columns j (ascending within a row) and the squared distances.
     """
     n, dim = X.shape
-    step = _kernels.PANEL
-    parts: list[Any] = [None] * -(-n // step)
-    guess = [64 * step]  # pairs of a panel; grows with what is found
+    nothing = np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
+    parts = [nothing] * (-(-n // _kernels.PANEL) + 1)  # of each panel, and one more so that there is one
+    guess = [64 * _kernels.PANEL]  # pairs of a panel; grows with what is found
 
     def task(t, work):
         found = guess[0]
@@ -226,10 +225,7 @@ def pairs_within(
         order = np.argsort(i, kind="stable")
         parts[t] = i[order], j[order], d[order]
 
-    if n:
-        _for_panels(task, n, dim, n <= _kernels.FEW)
-    if not parts:
-        return np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
+    _for_panels(task, n, dim, n <= _kernels.FEW)
     i, j, d = (np.concatenate(part) for part in zip(*parts))
     return i, j, d
 
@@ -260,33 +256,34 @@ def gaussian_of_data(X: _Values | Rows, epsilon: float | None, epsilon_scale: fl
     times the median distance (paper, App. C: eps = w median |x_i - x_j|)."""
     if not isinstance(X, Rows) and (epsilon is not None or len(X) > MEDIAN_EXACT_ROWS):
         if epsilon is None:
-            epsilon = width_of_median(median_distance(X), epsilon_scale)
+            epsilon = epsilon_scale * median_distance(X)
         return gaussian_kernel(X, epsilon=epsilon), float(epsilon)
     # one matrix: distances, and in place the kernel
     D = squared_distances_by_columns(X) if isinstance(X, Rows) else squared_distances(X)
     if epsilon is None:
-        epsilon = width_of_median(median_of_squared(D), epsilon_scale)
+        epsilon = epsilon_scale * median_distance(X, D)
     return gaussian_in_place(D, epsilon), float(epsilon)
 
 
-def width_of_median(median: float, epsilon_scale: float) -> float:
-    """Kernel width of a median distance; ValueError if that is 0."""
+def median_distance(X: Any, D: _Values | None = None, *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
+    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1), not 0.
+
+    Exact up to `exact_rows` rows, or where the squared distances D are given; beyond, over MEDIAN_SAMPLED_PAIRS pairs
+    drawn with a fixed seed.
+    """
+    if D is None and len(X) <= exact_rows:
+        D = squared_distances(X)
+    median = _sampled_median(X) if D is None else median_of_squared(D)
     if not median > 0:
         raise ValueError(
             "the median distance between samples is 0 (at least half of the pairs are "
             "identical samples, or closer than 1e-160), so it sets no kernel width: give "
             "epsilon, or remove duplicates"
         )
-    return float(epsilon_scale * median)
+    return median
 
 
-def median_distance(X: _Values, *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
-    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1).
-
-    Exact up to `exact_rows` rows; beyond, over MEDIAN_SAMPLED_PAIRS pairs drawn with a fixed seed.
-    """
-    if len(X) <= exact_rows:
-        return median_of_squared(squared_distances(X))
+def _sampled_median(X):
     rng = np.random.default_rng(0)
     i = rng.integers(len(X), size=MEDIAN_SAMPLED_PAIRS)
     j = rng.integers(len(X) - 1, size=MEDIAN_SAMPLED_PAIRS)
@@ -331,3 +328,52 @@ def _bracketed(D, lo, hi):
 
     _parallel.parallel_rows(task, n, 64)
     return sum(n_below for n_below, _ in found.values()), np.concatenate([inside for _, inside in found.values()])
+
+
+# -- Kernels of decoders ---------------------------------------------------------------------------
+class Radial:
+    """A kernel g(scale |x - z|^2), by the number that `_kernels.distances` has for g, or a mean of Gaussians."""
+
+    def __init__(self, kernel: int, scale: float, frequencies: Any = None) -> None:
+        self._kernel, self.scale, self._frequencies = kernel, scale, frequencies
+
+    @classmethod
+    def named(cls, name: str, nu: Any = None, frequencies: Any = None) -> Self:
+        """The kernel of a `KernelDecoder`, between points in units of its length scale, r being the distance of two.
+
+        "gaussian", exp(-r^2 / 2). "matern" of smoothness nu = 0.5, 1.5 or 2.5, with s = sqrt(2 nu) r: exp(-s),
+        (1 + s) exp(-s), (1 + s + s^2 / 3) exp(-s). "multi-gaussian", the mean of exp(-s^2 r^2 / 2) over s between the
+        `frequencies` (paper, Theorem 1). "thin-plate", the spline r^2 log r, which is conditionally positive definite,
+        for tails of degree 1.
+        """
+        if name == "matern":
+            return cls({0.5: _kernels.MATERN_12, 1.5: _kernels.MATERN_32, 2.5: _kernels.MATERN_52}[nu], 2 * nu)
+        if name == "multi-gaussian":
+            return cls(_kernels.GAUSSIAN, 0.0, frequencies)
+        return cls(_kernels.THIN_PLATE, 1.0) if name == "thin-plate" else cls.gaussian(0.5)
+
+    @classmethod
+    def gaussian(cls, scale: float) -> Self:
+        """exp(-scale |x - z|^2)."""
+        return cls(_kernels.GAUSSIAN, scale)
+
+    def values(self, X: _Values, Z: _Values | None = None) -> _Values:
+        """The kernel between points X and Z (None: X)."""
+        out = np.empty((len(X), len(X if Z is None else Z)))
+        fill_pairs(X, Z, self.scale, out, self._kernel)
+        if self._frequencies is not None:  # of the squared distances, which are the Gaussian of scale 0
+            multi_gaussian_in_place(out, *self._frequencies)
+        return out
+
+    def frozen(self) -> dict[str, Any]:
+        """Name of the kernel in an image."""
+        if self._frequencies is not None:
+            low, high = self._frequencies
+            return {"kind": _map_kernel.MULTI_GAUSSIAN, "low": low, "high": high}
+        kernel = self._kernel if self.scale else _kernels.SQUARED_DISTANCE
+        return {"kind": _map_kernel.RADIAL_KERNEL, "function": kernel, "scale": self.scale}
+
+
+def polynomial_tail(X: _Values, degree: int) -> _Values:
+    """The tail's functions [1] or [1 | x] at points X (n, d)."""
+    return np.ones((len(X), 1)) if degree == 0 else np.column_stack([np.ones(len(X)), X])

@@ -24,7 +24,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from randsmap._linalg.cholesky import cholesky_solve, gram_is_accurate, gram_norm
+from randsmap._linalg.gram import cholesky_solve, gram_is_accurate, gram_norm
 from randsmap._linalg.products import remove_span, symmetric_eigen, without_span
 from randsmap._linalg.rows import BLOCK
 from randsmap._linalg.spectral import HatMatrix, held_out

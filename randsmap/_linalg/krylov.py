@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from randsmap._interface.callers import warn_caller
 from randsmap._io.progress import ProgressBar
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.cholesky import Solution, with_bias
+from randsmap._linalg.gram import Solution, with_bias
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.rows import FeatureRows, less_means
 from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_against, tall_qr

@@ -39,10 +39,9 @@ from randsmap import _parallel
 from randsmap._kernels import fronts as _fronts
 from randsmap._kernels import neighbors as _kernel
 from randsmap._linalg.distances import squared_distances
-from randsmap._linalg.lanczos import block_size, leading_eigenpairs
 from randsmap._linalg.neighbors import NeighborIndex, build_tree
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.svd import truncated_svd
+from randsmap._linalg.svd import block_size, leading_eigenpairs, truncated_svd
 
 _Values = NDArray[np.float64]
 

@@ -14,12 +14,19 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import ddot
 
 from randsmap._io.progress import steps
-from randsmap._linalg.cholesky import Cholesky, Solution, cholesky_solve, gram_is_accurate, gram_norm
+from randsmap._linalg.gram import (
+    Cholesky,
+    GramAccumulator,
+    Solution,
+    cholesky_solve,
+    gram_is_accurate,
+    gram_norm,
+    sum_rows,
+)
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.rows import FeatureRows, Rows, mean_of
 from randsmap._linalg.spectral import Spectral
-from randsmap._linalg.sums import GramAccumulator, sum_rows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
 

@@ -4,7 +4,7 @@
 method is an object with `solve(F, lambda)` and `weights(points, lambda)`, which return None where it would not be
 accurate; the next one is then asked. `choose` names those worth trying, by one table of costs:
 
-- "primal", "dual": Cholesky of the Gram matrix of the features or of the samples (`cholesky.Cholesky`)
+- "primal", "dual": Cholesky of the Gram matrix of the features or of the samples (`gram.Cholesky`)
 - "spectral": orthogonal factorisations of Phi (`spectral.Spectral`)
 - "lowrank": the span of a few points' features (`low_rank_ridge.LowRank`)
 - "krylov": conjugate gradients (`krylov.Krylov`), for solutions alone
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from randsmap._io.progress import steps
 from randsmap._kernels import ridge as _kernel
-from randsmap._linalg.cholesky import Cholesky, Solution
+from randsmap._linalg.gram import Cholesky, FeatureLeverage, Solution
 from randsmap._linalg.krylov import Krylov, available_memory
 from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank, most_columns
 from randsmap._linalg.rows import FeatureRows, Rows, block_rows
-from randsmap._linalg.spectral import FeatureLeverage, HatMatrix, Spectral
+from randsmap._linalg.spectral import HatMatrix, Spectral
 from randsmap._parallel import blas_threads
 
 # Multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for

@@ -108,7 +108,7 @@ class Rows:
 
     `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes a checked float64 array,
     C-contiguous, which is not copied. The other classes are `MappedRows`, of a memory-mapped file, `FeatureRows`,
-    computed on demand, and `FactoredRows`, known by factors (`randsmap._linalg.spans`). Algorithms
+    computed on demand, and `FactoredRows`, known by factors (`randsmap._linalg.svd`). Algorithms
     ask for `blocks`, products and slices, and so serve all of them.
     """
 

@@ -14,8 +14,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from randsmap._linalg.cholesky import Solution, with_bias
-from randsmap._linalg.rows import FeatureRows, less_means
+from randsmap._linalg.gram import FeatureLeverage, Solution, with_bias
+from randsmap._linalg.rows import less_means
 from randsmap._parallel import blas_threads
 
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
@@ -310,41 +310,3 @@ def held_out(
         else:
             r[g] = refit(g)
     return r
-
-
-class FeatureLeverage:
-    """h(y) = psi (Psi^T Psi + lambda I)^-1 psi^T of feature rows psi = phi(y) less their mean, and 1/n more.
-
-    Computed as offset + |psi W|^2 + |psi - psi Q Q^T|^2 / lambda: sums of squares, whose errors enter squared. W W^T is
-    the inverse of Psi^T Psi + lambda I, or its part in the span of Q: orthonormal columns that span the rows of Psi,
-    where these are fewer than its columns. Without a mean there is a bias, and the offset, otherwise 1/n (of weighted
-    rows 1 over their sum), is 0.
-    Reference: D. A. Belsley, E. Kuh and R. E. Welsch, Regression Diagnostics, Wiley (1980).
-    """
-
-    def __init__(self, W: _Values, mean: Any, offset: float, Q: Any = None, regularization: float = 0.0) -> None:
-        self.W, self.mean, self.offset, self._Q, self._regularization = W, mean, offset, Q, regularization
-
-    def values(self, features: Any, X: _Values) -> _Values:
-        """h (L,) at points X (L, d)."""
-        return self._by_blocks(self._values, features, X)
-
-    def _values(self, Psi):
-        with blas_threads():
-            h = self.offset + _squares(Psi @ self.W)
-            if self._Q is None:
-                return h
-            return h + _squares(Psi - (Psi @ self._Q) @ self._Q.T) / self._regularization
-
-    def sizes(self, features: Any, X: _Values) -> _Values:
-        """|psi|^2 (L,) at points X (L, d): over lambda, h without any training point."""
-        return self._by_blocks(_squares, features, X)
-
-    def _by_blocks(self, function, features, X):
-        rows = FeatureRows(features, X, bias=self.mean is None)
-        rows.mean = self.mean
-        return np.concatenate([function(Psi) for _, _, Psi in rows.blocks(1024)] or [np.empty(0)])
-
-
-def _squares(A: _Values) -> _Values:
-    return np.einsum("ij,ij->i", A, A)

@@ -23,7 +23,7 @@ from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
-from randsmap._linalg.spans import FactoredRows
+from randsmap._linalg.svd import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
 from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights, own_values

@@ -14,8 +14,8 @@ from randsmap._interface.parameters import Parameter, check_choice, check_count,
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
+from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky
 from randsmap._parallel import blas_threads

@@ -18,8 +18,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
 from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
-from randsmap._linalg.cholesky import Solution
-from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg.gram import NormalEquations, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows

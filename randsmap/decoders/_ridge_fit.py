@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
-from randsmap._linalg.cholesky import Solution
-from randsmap._linalg.normal_equations import NormalEquations
+from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
-from randsmap._linalg.spectral import FeatureLeverage
 from randsmap.decoders._base import PAPER, Fit, fixed_regularization, is_fitted, lift
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
@@ -108,7 +106,7 @@ class RidgeFit(Fit):
     def solve(self, regularization: float, solver: str) -> RidgeFit:
         """The fit to all batches."""
         sums: Any = self.sums
-        fit = replace(self, points=sums.sample(), n_samples=sums.n)
+        fit = replace(self, points=sums.sample, n_samples=sums.n)
         return fit.solved(sums.solve(regularization, solver), regularization)
 
     # -- What is made of it ------------------------------------------------------------------------

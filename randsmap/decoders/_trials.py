@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.arrays import as_labels
 from randsmap._io.progress import steps
-from randsmap._linalg.distances import fill_pairs
+from randsmap._linalg.distances import Radial, fill_pairs, polynomial_tail
 from randsmap._linalg.dual import Dual
-from randsmap._linalg.radial import Radial, polynomial_tail
 from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
 from randsmap._linalg.svd import pivoted_cholesky

@@ -23,12 +23,11 @@ from randsmap._interface.parameters import Parameter, check_count, check_paramet
 from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg import distances as _distances
-from randsmap._linalg.lanczos import leading_eigenpairs
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import check_cell_weights
-from randsmap._linalg.svd import truncated_svd
+from randsmap._linalg.svd import leading_eigenpairs, truncated_svd
 from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension, neighbor_kernel
@@ -264,8 +263,8 @@ class DiffusionMaps(FieldEncoder):
                 K, epsilon = _distances.gaussian_of_data(F, epsilon, self.epsilon_scale)
             else:
                 if epsilon is None:
-                    median = _distances.median_distance(F, exact_rows=2000)  # of more, a sample of the pairs
-                    epsilon = _distances.width_of_median(median, self.epsilon_scale)
+                    # of more rows, a sample of the pairs
+                    epsilon = self.epsilon_scale * _distances.median_distance(F, exact_rows=2000)
                 points = _distances.centred_points(F)
                 index = neighbor_index(points[0], n_neighbors + 2)
                 K, radii = neighbor_kernel(F, points, index, n_neighbors, epsilon)

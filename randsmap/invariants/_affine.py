@@ -16,8 +16,8 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array
 from randsmap._kernels import decode as _kernel
+from randsmap._linalg.gram import two_product, two_sum
 from randsmap._linalg.rows import block_rows
-from randsmap._linalg.sums import two_product, two_sum
 from randsmap.invariants._bounds import (
     attainable_range,
     check_attainable,

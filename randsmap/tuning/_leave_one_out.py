@@ -14,8 +14,8 @@ from sklearn.utils import Bunch
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.parameters import check_number
 from randsmap._linalg.scales import in_norm, median_norm
-from randsmap._linalg.spans import field_span
 from randsmap._linalg.spectral import PATH, HatMatrix
+from randsmap._linalg.svd import field_span
 from randsmap.decoders._base import check_fields, fitted_scale, fixed_regularization
 from randsmap.invariants import fit_estimator, norm_weights
 from randsmap.metrics import field_norms, scaled_distances, selection_losses

@@ -21,7 +21,7 @@ from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import in_norm, median_norm
-from randsmap._linalg.spans import FactoredRows, field_span
+from randsmap._linalg.svd import FactoredRows, field_span
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
 from randsmap.decoders._base import check_fields
 from randsmap.invariants import fit_estimator, norm_weights, own_values

@@ -29,7 +29,7 @@ from randsmap import (
 )
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import linear_map as map_kernels
-from randsmap._linalg import sums
+from randsmap._linalg import gram
 from randsmap.maps.linear_map import Basis, LinearMap, TransformerBasis
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
@@ -494,12 +494,12 @@ def _pod(rng, problem):
 # -- Batches ---------------------------------------------------------------------------------------
 def batches(rng):
     """partial_fit and merge: the bits of one fit, whatever the cuts and the tree. A row of a batch an input."""
-    block = sums._BLOCK
-    sums._BLOCK = 32  # a thousand rows a case would be few cases
+    block = gram._BLOCK
+    gram._BLOCK = 32  # a thousand rows a case would be few cases
     try:
         return _batches(rng)
     finally:
-        sums._BLOCK = block
+        gram._BLOCK = block
 
 
 def _batches(rng):
@@ -530,7 +530,7 @@ def _batches(rng):
         assert same_bits(streamed.predict(X), whole.predict(X))
         free = ~whole.constant_cells_
         if (np.ptp(F, axis=0) <= 1e-6 * np.abs(F).max(axis=0))[free].any():
-            return len(Y)  # sums that cancel by 2^40 of their terms depend on the tree (randsmap/_linalg/sums.py)
+            return len(Y)  # sums that cancel by 2^40 of their terms depend on the tree (randsmap/_linalg/gram.py)
         # whole blocks in any order and tree; what fills no block comes last
         order = rng.permutation(blocks)
         groups = np.split(order, np.sort(rng.integers(0, blocks + 1, 2)))

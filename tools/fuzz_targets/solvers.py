@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 import randsmap
 from randsmap import FourierFeatures, HughesSolver, LWRSolver, SigmoidFeatures, solve_eikonal
 from randsmap._linalg import large_graphs
+from randsmap._linalg.distances import polynomial_tail
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.large_graphs import SparseCholesky, step_coordinates
-from randsmap._linalg.radial import polynomial_tail
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 
