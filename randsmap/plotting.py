@@ -27,7 +27,7 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection, QuadMesh
+    from matplotlib.collections import PathCollection, PolyCollection, QuadMesh, TriMesh
     from matplotlib.colorbar import Colorbar
     from matplotlib.colors import LogNorm
     from matplotlib.figure import Figure
@@ -91,8 +91,7 @@ matplotlib.figure.Figure""",
 Raises
 ------
 ValueError, TypeError
-    If an array does not have the shape or length described, or its values are not finite, not ascending or negative
-    where they must be.
+    If an array does not have the shape or length described, or its values are not finite or ascending where they must.
 ImportError
     If matplotlib is not installed.""",
 }
@@ -148,9 +147,7 @@ def plot_field(
     >>> x = np.linspace(-1, 1, 50)
     >>> line = plot_field(np.exp(-(x**2)), positions=x, label="density")
     >>> image = plot_field(np.outer(x, x).ravel(), shape=(50, 50), cmap="magma")
-    >>> points, triangles = [[0, 0], [1, 0], [1, 1], [0, 1]], [[0, 1, 2], [0, 2, 3]]
-    >>> on_mesh = plot_field([0.0, 1.0, 2.0, 1.0], mesh=(points, triangles))
-    >>> on_mesh.figure.savefig("field.png")  # doctest: +SKIP
+    >>> image.figure.savefig("field.png")  # doctest: +SKIP
     """
     values, mesh = _plot_values({"field": field}, shape, mesh)
     if values.ndim == 1 and mesh is None:
@@ -162,11 +159,17 @@ def plot_field(
             ax.set_ylabel(label)
         return line
     figure, ax = new_axes((5.6, 4.4), ax)
+    style = {"cmap": SEQUENTIAL_COLORS, **style}
+    drawn: AxesImage | TriMesh | PolyCollection
     if mesh is None:
         check_choice(origin, "origin", ("lower", "upper"))
-        drawn = draw_plane(ax, values, origin=origin, **_place(extent, values.shape), **style)
+        drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
     else:
-        drawn = _draw_on_mesh(ax, values, mesh, {"cmap": SEQUENTIAL_COLORS, **style})
+        points, triangles = mesh
+        shading = "gouraud" if len(values) == len(points) else "flat"
+        drawn = ax.tripcolor(*points.T, triangles, values, **{"shading": shading, **style})
+        drawn.set_rasterized(True)  # a vector file would hold a polygon a triangle
+        ax.set_aspect("equal")
     if colorbar:
         figure.colorbar(drawn, ax=ax, label=label)
     return drawn
@@ -339,7 +342,6 @@ def plot_errors(
     else:
         artists, name = _errors_of_groups(ax, times, heights, groups), "row of the group"
     _frame_errors(ax, heights, name if times is None else "time", label)
-    _legend_above(ax)
     return artists
 
 
@@ -391,7 +393,6 @@ def plot_leverage(
     if limit is not None:
         artists.append(ax.axvline(limit, color="0.3", linestyle="--", linewidth=1, label=f"limit {limit:.3g}"))
         across = np.append(across, limit)
-        _legend_above(ax)
     _make_logarithmic(ax, "x", across)
     _frame_errors(ax, heights, "leverage", label)
     return artists
@@ -478,27 +479,21 @@ def plot_crowd(
     --------
     >>> import numpy as np
     >>> from randsmap.plotting import plot_crowd
-    >>> obstacle = np.zeros((8, 4), dtype=bool)
-    >>> obstacle[3:5, 1:3] = True
-    >>> figure = plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), obstacle=obstacle)
+    >>> figure = plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), extent=(20.0, 10.0))
     """
     fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
     shape = fields.shape[1:]
     length, width = as_array(shape if extent is None else extent, "extent", (2,))
     if not (length > 0 and width > 0):
         raise ValueError(f"extent must be positive, got {extent!r}")
-    solid = np.zeros(shape, dtype=bool) if obstacle is None else np.asarray(obstacle)
-    if solid.dtype != bool or solid.size != math.prod(shape):
-        raise ValueError(
-            f"obstacle must be boolean with {math.prod(shape)} cells, got {solid.dtype} of shape {solid.shape}"
-        )
+    solid = np.zeros(shape, dtype=bool) if obstacle is None else _cells_of(obstacle, "obstacle", shape)
     n_columns = 1 if len(rows) < 4 else 2
     size = 4.4 * n_columns + 0.9, 4.4 * min(width / length, 2) + 0.62
     figure, axes = new_panels(len(rows), n_columns, size, sharex=True, sharey=True)
     style = {"vmin": min(fields.min(), 0.0), "vmax": max(fields.max(), np.finfo(float).tiny)}
     for ax, row in zip(axes, rows):
         title = "" if times is None else f"t = {times[row]:g}"
-        drawn = _draw_panel(ax, fields[row], title, solid.reshape(shape), (length, width), **style)
+        drawn = _draw_panel(ax, fields[row], title, solid, (length, width), **style)
     for ax in axes[::n_columns]:
         ax.set_ylabel("y")
     _label_lowest(axes, n_columns, "x")
@@ -675,10 +670,7 @@ def plot_reconstructions(
         raise ValueError("reconstructions must name at least one field")
     hidden = np.zeros(truth.shape, dtype=bool)
     if mask is not None:
-        mask = np.asarray(mask)
-        if mask.dtype != bool:
-            raise ValueError(f"mask must be boolean of shape {truth.shape}, got {mask.dtype}")
-        hidden = plot_arrays({"mask": mask}, truth.shape if shape is None else shape)["mask"] == 0
+        hidden = ~_cells_of(mask, "mask", truth.shape if shape is None else shape)
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
         return _profiles(fields, positions, name, label, n_columns or 2, width)
@@ -810,22 +802,18 @@ def _several_axes(ax, count, size, at_least=None):
     return axes
 
 
-def draw_plane(ax: Axes, values: NDArray[Any], *, hidden: NDArray[np.bool_] | None = None, **style: Any) -> AxesImage:
-    """Values (ny, nx) as an image, row 0 below unless `origin` is "upper"; hidden cells in grey."""
+def _draw_panel(ax, values, title, hidden=None, extent=None, size="medium", **style):
+    """A titled plane: a grey image without ticks, or with `extent` (length, width) a corridor along the first axis."""
+    ax.set_title(title, fontsize=size)
     if hidden is not None:
         values = np.ma.masked_array(values, hidden)
         ax.set_facecolor(_OBSTACLE_COLOR)
         style = {"interpolation": "nearest", **style}
-    return ax.imshow(values, **{"origin": "lower", "cmap": SEQUENTIAL_COLORS, **style})
-
-
-def _draw_panel(ax, values, title, hidden=None, extent=None, size="medium", **style):
-    """A titled plane: a grey image without ticks, or with `extent` (length, width) a corridor along the first axis."""
-    ax.set_title(title, fontsize=size)
     if extent is None:
         ax.set(xticks=[], yticks=[])
-        return draw_plane(ax, values, hidden=hidden, **{"origin": "upper", "cmap": "gray", **style})
-    return draw_plane(ax, values.T, hidden=hidden.T, extent=(0, extent[0], 0, extent[1]), **style)
+        return ax.imshow(values, **{"origin": "upper", "cmap": "gray", **style})
+    place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
+    return ax.imshow(values.T, **place, **{"cmap": SEQUENTIAL_COLORS, **style})
 
 
 def draw_points(ax: Axes, points: NDArray[np.float64], **style: Any) -> PathCollection:
@@ -887,18 +875,6 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
             f"got {n_values}"
         )
     return points, triangles
-
-
-def _draw_on_mesh(ax, values, mesh, style):
-    from matplotlib.tri import Triangulation
-
-    points, triangles = mesh
-    on_points = len(values) == len(points)
-    given = {"shading": "gouraud", **style} if on_points else {**style, "facecolors": values}
-    drawn = ax.tripcolor(Triangulation(*points.T, triangles), *([values] if on_points else []), **given)
-    drawn.set_rasterized(True)  # a vector file would hold a polygon a triangle
-    ax.set_aspect("equal")
-    return drawn
 
 
 def _place(extent, shape):
@@ -1013,15 +989,13 @@ def _make_logarithmic(ax, which, values):
 
 
 def _frame_errors(ax, errors, name, label):
-    """A grid, and the logarithmic axis upwards, on which these errors are drawn."""
+    """A grid, the logarithmic axis upwards, on which these errors are drawn, and a legend of what has a name."""
     _make_logarithmic(ax, "y", errors)
     ax.set(xlabel=name, ylabel=label)
     ax.grid(True, color="0.92")
-
-
-def _legend_above(ax):
-    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-    ax.legend(ncols=3, fontsize="small", frameon=False, columnspacing=1.2, **place)
+    if ax.get_legend_handles_labels()[0]:
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
+        ax.legend(ncols=3, fontsize="small", frameon=False, columnspacing=1.2, **place)
 
 
 def _dot_size(n):
@@ -1101,6 +1075,14 @@ def _plot_array(field, name, shape):
     while values.ndim > 2:
         values = values[len(values) // 2]
     return values
+
+
+def _cells_of(mask, name, shape):
+    """A boolean array of one field's shape, or flattened, as it is drawn."""
+    mask = np.asarray(mask)
+    if mask.dtype != bool:
+        raise ValueError(f"{name} must be boolean of shape {tuple(shape)}, got {mask.dtype}")
+    return plot_arrays({name: mask}, shape)[name] == 1
 
 
 def _own_array(field, name):

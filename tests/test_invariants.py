@@ -20,7 +20,7 @@ from randsmap._kernels import decode as kernel
 from randsmap.decoders import BlendedDecoder
 from randsmap.invariants import AffineInvariants, constant_cells, invariant_values
 from randsmap.metrics import scaled_l2
-from randsmap.reports._evaluation import evaluate
+from randsmap.reports._model_report import evaluate
 
 from helpers import fitted_invariants as fitted
 from helpers import python

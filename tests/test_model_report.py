@@ -17,7 +17,7 @@ import randsmap  # noqa: E402
 from randsmap import cli, metrics, plotting  # noqa: E402
 from randsmap._linalg import rows  # noqa: E402
 from randsmap.decoders._trials import check_groups  # noqa: E402
-from randsmap.reports import _evaluation, _page, write_model_report  # noqa: E402
+from randsmap.reports import _model_report, _page, write_model_report  # noqa: E402
 
 from pages import Page  # noqa: E402
 
@@ -141,9 +141,9 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     monkeypatch.setattr(
         rows.MappedRows, "read", lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells)
     )
-    found = _evaluation.evaluate(model, mapped)
+    found = _model_report.evaluate(model, mapped)
     assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]
-    whole = _evaluation.evaluate(model, bumps)
+    whole = _model_report.evaluate(model, bumps)
     np.testing.assert_allclose(found.l2, whole.l2, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(found.latents, whole.latents, rtol=1e-9, atol=1e-12)
     assert (found.snapshots[[3, 7]] == bumps[[3, 7]]).all()
@@ -152,17 +152,17 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
 def test_errors_of_empty_fields_are_scaled(bumps):
     model = randsmap.ManifoldModel(randsmap.POD(2, invariants=None)).fit(bumps)
     fields = np.concatenate([bumps[:5], np.zeros((1, 30))])
-    found = _evaluation.evaluate(model, fields)
+    found = _model_report.evaluate(model, fields)
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
     np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
     assert not found.n_invariants and np.isfinite(found.invariants).all()
     with pytest.raises(ValueError, match="snapshots are 0 in every cell"):
-        _evaluation.evaluate(model, np.zeros((4, 30)))
+        _model_report.evaluate(model, np.zeros((4, 30)))
 
 
 def test_only_some_of_many_snapshots_are_examined(model, bumps, monkeypatch):
-    monkeypatch.setattr(_evaluation, "MOST_EXAMINED", 10)
-    found = _evaluation.evaluate(model, bumps)
+    monkeypatch.setattr(_model_report, "MOST_EXAMINED", 10)
+    found = _model_report.evaluate(model, bumps)
     assert len(found.leverage) == len(found.examined) < 24
     assert int(np.argmax(found.l2)) in found.examined
     assert (found.leverage == model.leverage(found.latents[found.examined])).all()
@@ -178,10 +178,10 @@ def test_percentages_of_a_column_have_the_same_decimals():
 def test_worst_rows_are_apart():
     errors = np.zeros(200)
     errors[[50, 51, 52, 120, 7]] = [5, 6, 4, 3, 1]
-    assert _evaluation.worst_rows(errors, None) == [51, 120, 7]
-    assert _evaluation.worst_rows(errors, np.arange(200) // 100) == [51, 120, 7]  # too few groups to choose from
-    assert _evaluation.worst_rows(errors, np.arange(200) // 53) == [51, 120, 53]
-    assert _evaluation.worst_rows(np.ones(1), None) == [0]
+    assert _model_report.worst_rows(errors, None) == [51, 120, 7]
+    assert _model_report.worst_rows(errors, np.arange(200) // 100) == [51, 120, 7]  # too few groups to choose from
+    assert _model_report.worst_rows(errors, np.arange(200) // 53) == [51, 120, 53]
+    assert _model_report.worst_rows(np.ones(1), None) == [0]
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_report_of_fields_at_parameters(bumps, tmp_path, capsys):
     assert cli.main([str(each) for each in (*command, tmp_path / "p.npy")]) == 0
     page = Page(tmp_path / "page.html")
     assert f"{100 * errors.max():.3g}" in page.text and "--parameters" in page.text
-    found = _evaluation.evaluate(model.model_, bumps, model.latents(places))
+    found = _model_report.evaluate(model.model_, bumps, model.latents(places))
     np.testing.assert_allclose(found.l2, errors, rtol=1e-9)
     with pytest.raises(ValueError, match="parameters must have a row for each of"):
         write_model_report(model, bumps, tmp_path / "page.html", parameters=places[:3])

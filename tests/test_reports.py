@@ -170,10 +170,10 @@ def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
     path = write_report(result, tmp_path)
     before = path.read_bytes()
 
-    def broken(figure):
+    def broken(figure, kind):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_page, "_png", broken)
+    monkeypatch.setattr(_page, "_image", broken)
     with pytest.raises(KeyboardInterrupt):
         write_report(result, tmp_path)
     assert path.read_bytes() == before

@@ -1,4 +1,4 @@
-"""The report of a model on snapshots."""
+"""The report of a model on snapshots: its figures, pictures, words and tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime
 import inspect
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,22 @@ from sklearn.base import BaseEstimator
 import randsmap
 from randsmap import plotting
 from randsmap._interface.arrays import as_labels
+from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import field_rows, flattened
+from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import error_scales, in_norm
+from randsmap.invariants import norm_weights, own_values
+from randsmap.maps.extrapolation import leverage_cost
 from randsmap.model._held_out import facts_in_words, folds_in_words
-from randsmap.reports._evaluation import Evaluation, decoding_part, evaluate, worst_rows
-from randsmap.reports._model_pictures import model_pictures
-from randsmap.reports._page import drawn, page_template, percent, percents, write_page
+from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, percents, picture, write_page
 
+_Values = NDArray[np.float64]
 _Table = list[tuple[str, ...]]  # header and rows
 
+MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
+_MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
+_SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
+_ERROR = "relative L2 error"
 _MOST_ROWS = 12  # of the tables of groups, worst rows and trials, which then fit on a screen
 # fitted attributes that tell what was found -> in words
 _FOUND = {
@@ -121,7 +130,9 @@ def write_model_report(
     if shape is None and not layout.plain:
         shape = layout.shape
     n, M = np.shape(rows)
-    labels = None if groups is None else _checked_groups(groups, n)
+    labels = None if groups is None else as_labels(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
     shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
     if mesh is not None:
         plotting.check_mesh(mesh, M, "a field")
@@ -150,13 +161,6 @@ def write_model_report(
     )
 
 
-def _checked_groups(groups: ArrayLike, n: int) -> NDArray[Any]:
-    labels = as_labels(groups)
-    if labels.shape != (n,):
-        raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
-    return labels
-
-
 def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | None:
     """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
     if shape is None:
@@ -165,6 +169,299 @@ def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | Non
     if int(np.prod(drawn)) != M:
         raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
     return drawn if len(drawn) > 1 else None
+
+
+# --- figures of the model ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures of a model on n snapshots of M cells."""
+
+    snapshots: Rows  # (n, M)
+    latents: _Values  # (n, d)
+    l2: _Values  # (n,), errors of the decoded fields
+    linf: _Values
+    invariants: _Values  # (n,), the largest |C_j.f_hat - C_j.f| / |C_j|.|f|; of the mass if the model has none
+    n_invariants: int  # of the model
+    ranges: tuple[float, float, float, float]  # lowest value of the snapshots and of the decoded fields, and highest
+    examined: NDArray[np.intp]  # rows of `leverage`: at most about 5000, with those of the largest errors
+    leverage: _Values | None  # None if the model has none or it would take minutes
+    limit: float  # the model's `leverage_limit_`
+
+    @property
+    def conserved(self) -> str:
+        """Name of the quantity of the errors `invariants`."""
+        return "invariants" if self.n_invariants > 1 else "mass"
+
+
+def decoding_part(model: Any) -> Any:
+    """The decoder of a model, or the encoder that decodes by itself."""
+    model = getattr(model, "model_", model)  # of registered fields
+    decoder = getattr(model, "decoder_", None)
+    return getattr(model, "encoder_", model) if decoder is None else decoder
+
+
+def decoded_rows(model: Any, latents: _Values, F: _Values) -> _Values:
+    """Decoded fields (n, M) of the fields F, whatever their shape, without warnings of latents that are far away."""
+    with extrapolation_ignored():
+        return np.asarray(model.inverse_transform(latents, **own_values(model, F))).reshape(len(latents), -1)
+
+
+def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -> Evaluation:
+    """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks.
+
+    Given the latents (n, d) of the fields that are wanted, these are decoded.
+    """
+    rows = Rows.of(snapshots, "snapshots")
+    C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
+    n_invariants = C.shape[1]
+    weights = norm_weights(getattr(model, "field_shape_", (rows.width,)), model)
+    if not n_invariants:
+        C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
+    encoded, norms, invariants, lowest, highest = [], [], [], [], []
+    for start, stop, F in rows.blocks(what="evaluating"):
+        encoded.append(np.asarray(model.transform(F)) if latents is None else latents[start:stop])
+        F_hat = decoded_rows(model, encoded[-1], F)
+        norms.append([*_norms(F, weights), *_norms(F_hat - F, weights)])
+        invariants.append(_invariant_errors(F, F_hat, C))
+        lowest.append([F.min(), F_hat.min()])
+        highest.append([F.max(), F_hat.max()])
+    sizes, distances = np.concatenate(norms, axis=1).reshape(2, 2, -1)
+    if not sizes.any() and distances.any():
+        raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
+    l2, linf = (distance / error_scales(size) for size, distance in zip(sizes, distances))
+    Y, examined, leverage, limit = np.concatenate(encoded), some_rows(l2, MOST_EXAMINED), None, np.nan
+    if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
+        leverage, limit = np.asarray(model.leverage(Y[examined])), float(model.leverage_limit_)
+    return Evaluation(
+        snapshots=rows,
+        latents=Y,
+        l2=l2,
+        linf=linf,
+        invariants=np.concatenate(invariants),
+        n_invariants=n_invariants,
+        ranges=(*np.min(lowest, axis=0), *np.max(highest, axis=0)),
+        examined=examined,
+        leverage=leverage,
+        limit=limit,
+    )
+
+
+def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
+    """Rows of the largest errors, the largest first, without neighbours of those chosen, which would look the same.
+
+    From other groups where there are any, else from rows at least a twentieth of all away.
+    """
+    left = errors.astype(float)
+    if groups is not None and len(np.unique(groups)) < count:
+        groups = None
+    chosen: list[int] = []
+    while len(chosen) < count and left.max(initial=-1) >= 0:
+        row = int(np.argmax(left))
+        chosen.append(row)
+        if groups is None:
+            left[max(0, row - len(left) // 20) : row + len(left) // 20 + 1] = -1
+        else:
+            left[groups == groups[row]] = -1
+    return chosen
+
+
+def some_rows(errors: _Values, most: int) -> NDArray[np.intp]:
+    """All rows, or of many `most`: the tenth part those of the largest errors, the others evenly spread."""
+    if len(errors) <= most:
+        return np.arange(len(errors))
+    n_worst = most // 10
+    worst = np.argpartition(-errors, n_worst)[:n_worst]
+    return np.union1d(plotting.spread_rows(len(errors), most - n_worst), worst)
+
+
+def _norms(F, weights):
+    return np.linalg.norm(in_norm(F, weights), axis=1), np.linalg.norm(F, np.inf, axis=1)
+
+
+def _invariant_errors(F, F_hat, C):
+    # of fields near the largest numbers a sum may overflow: that is an infinite error
+    scale = abs(F) @ abs(C)
+    errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
+    return np.nan_to_num(errors, nan=np.inf).max(axis=1)
+
+
+# --- pictures, by the functions of `randsmap.plotting` ------------------------------------------------
+
+
+def model_pictures(
+    model: Any,
+    found: Evaluation,
+    groups: NDArray[Any] | None,
+    worst: list[int],
+    shape: tuple[int, ...] | None,
+    mesh: tuple[ArrayLike, ArrayLike] | None,
+) -> Iterator[dict[str, Any]]:
+    """The pictures one after another: errors, fields of the rows `worst`, embedding, leverage, invariants.
+
+    `shape` is the shape of a field that is a plane, `mesh` the mesh that it lies on; both are None for a line.
+    """
+    yield _errors(found, groups)
+    yield _fields(model, found, worst, shape, mesh)
+    yield from _embeddings(found)
+    if found.leverage is not None:
+        yield _leverage(found)
+    yield _invariants(found)
+
+
+def _errors(found, groups):
+    panels = [plotting.new_axes((width, 2.8)) for width in (WIDE, NARROW)]
+    for _, ax in panels:
+        plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
+    along = "the rows of the snapshots" if groups is None else "the rows of each group"
+    return picture(
+        "Errors",
+        f"Errors of the decoded snapshots along {along}.",
+        f"Plot of the {_ERROR} of {len(found.l2)} snapshots along {along}, from {found.l2.min():.3g} to "
+        f"{found.l2.max():.3g}",
+        *(figure for figure, _ in panels),
+    )
+
+
+def _leverage(found):
+    figure, ax = plotting.new_axes(_SMALL)
+    plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
+    return picture(
+        "Errors and leverage",
+        "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
+        "field is extrapolated.",
+        f"Scatter plot of the relative L2 error of {len(found.leverage)} snapshots against their leverage",
+        figure,
+    )
+
+
+def _invariants(found):
+    title = f"Error of the {found.conserved}"
+    figure, ax = plotting.new_axes(_SMALL)
+    plotting.plot_errors(found.invariants, label=title.lower(), ax=ax)
+    return picture(
+        title,
+        f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows.",
+        f"Plot of the {title.lower()} of {len(found.l2)} snapshots, at most {found.invariants.max():.2g}",
+        figure,
+    )
+
+
+def _embeddings(found):
+    """Latent coordinates by pairs, coloured by the row and by the error."""
+    n, d = found.latents.shape
+    some = some_rows(found.l2, plotting.MOST_POINTS)
+    if d > 1:
+        yield _embedding(found, some, (0, 1), np.arange(float(n)), "row")
+    # of errors far below the largest nothing is to be seen but that they are
+    errors = np.maximum(found.l2, 1e-6 * found.l2.max())
+    for pair in [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]:
+        yield _embedding(found, some, pair, errors, _ERROR, log=True)
+
+
+def _embedding(found, some, pair, values, label, log=False):
+    """One or two latent coordinates of some snapshots, coloured by these values of all."""
+    n, d = found.latents.shape
+    order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
+    points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
+    if d == 1:
+        points, names = np.column_stack([order, points]), ["row", *names]
+    figure, ax = plotting.new_axes(_SMALL)
+    plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
+    which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
+    part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
+    return picture(
+        f"Embedding, by {'error' if log else label}",
+        f"Latent {which}, coloured by the {label}{part}.",
+        f"Scatter plot of latent {which} of {len(some)} snapshots, coloured by the {label}",
+        figure,
+    )
+
+
+def _fields(model, found, worst, shape, mesh):
+    """The worst fields, and one of the median error, next to their reconstructions."""
+    typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
+    rows = worst if typical in worst else [*worst, typical]
+    ordered = np.sort(rows)
+    truth = found.snapshots[ordered]
+    decoded = decoded_rows(model, found.latents[ordered], truth)
+    pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
+    titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
+    if shape is None and mesh is None:
+        figures = [_lines(pairs, titles, width) for width in (WIDE, NARROW)]
+    else:
+        figures = [_planes(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)]
+    last = "" if typical in worst else ", and last the one of the median error"
+    planes = shape is not None and len(shape) > 2
+    return picture(
+        "Worst fields",
+        f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
+        + (" Of the axes before the last two the middle is shown." if planes else ""),
+        f"Rows {', '.join(map(str, rows))} of the snapshots, what the model makes of them, and the differences",
+        *figures,
+    )
+
+
+def _lines(pairs, titles, width):
+    """For each pair the two fields, and their difference next to them."""
+    figure = plotting.new_figure((width, 1.7 * len(pairs) + 0.3))
+    grid = list(figure.subplots(len(pairs), 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
+    for (truth, decoded), title, axes in zip(pairs, titles, grid):
+        cells = _most_variable_cells(truth, decoded)
+        artists = plotting.draw_compared_lines(truth[cells], decoded[cells], *axes, positions=cells)
+        axes[0].set_title(title, fontsize="medium")
+        for ax in axes:
+            ax.set_xlabel("cell" if axes is grid[-1] else "")
+            _small_ticks(ax)
+    figure.legend(handles=artists, loc="outside upper left", ncols=3, fontsize="small", frameon=False)
+    return figure
+
+
+def _planes(pairs, titles, shape, mesh, width):
+    """For each pair truth, decoded and difference next to each other."""
+    if shape is None:
+        across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
+        aspect, options = up / across, {"mesh": mesh}
+    else:
+        aspect = float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+        options = {"extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
+    panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
+    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.9) * len(pairs)))
+    grid = figure.subplots(len(pairs), 3, squeeze=False, sharex=True, sharey=True)
+    for pair, title, axes in zip(pairs, titles, grid):
+        fields = dict(zip(("truth", "decoded"), pair))
+        if shape is not None:
+            fields = {name: _coarse(field) for name, field in plotting.plot_arrays(fields, shape).items()}
+        plotting.plot_comparison(**fields, ax=axes, **options)
+        axes[0].set_title(f"{title}: truth", fontsize="medium")
+        for ax in axes:
+            _small_ticks(ax)
+    return figure
+
+
+def _small_ticks(ax):
+    ax.tick_params(labelsize="small")
+    ax.locator_params(axis="x", nbins=5)
+
+
+def _most_variable_cells(truth, decoded):
+    """Cells of a line that are drawn: all, or of many the extreme ones of each stretch."""
+    n = len(truth)
+    if n <= _MOST_CELLS:
+        return np.arange(n)
+    edges = np.linspace(0, n, _MOST_CELLS // 4 + 1).astype(int)
+    kept = [0, n - 1]
+    for values in (truth, decoded - truth):
+        for pick in (np.argmin, np.argmax):
+            kept += [a + int(pick(values[a:b])) for a, b in zip(edges[:-1], edges[1:])]
+    return np.unique(kept)
+
+
+def _coarse(field):
+    """A plane of no more cells than can be seen."""
+    rows, columns = (-(-size // _MOST_CELLS) for size in field.shape)
+    return field[::rows, ::columns]
 
 
 # --- words and tables ----------------------------------------------------------------------------
@@ -196,7 +493,7 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
     else:
         yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
-    low, high, decoded_low, decoded_high = found.ranges
+    low, decoded_low, high, decoded_high = found.ranges
     yield (
         f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
         + (f", which the model keeps {bounds}." if bounds else ".")

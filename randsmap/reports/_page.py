@@ -40,16 +40,7 @@ def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:
 
 
 def _image(figure, kind):
-    """A PNG on the page: base64, pixels, width in inches and class of its element."""
-    png = _png(figure)
-    # a PNG begins with a signature of 8 bytes, the length and name of its header, its width and height
-    width, height = (int.from_bytes(png[i : i + 4], "big") for i in (16, 20))
-    data, inches = base64.b64encode(png).decode(), float(figure.get_size_inches()[0])
-    return {"data": data, "width": width, "height": height, "inches": inches, "kind": kind}
-
-
-def _png(figure):
-    """The figure as PNG with a palette."""
+    """A PNG on the page, with a palette: base64, pixels, width in inches and class of its element."""
     from PIL import Image  # matplotlib cannot do without it
 
     file = io.BytesIO()
@@ -60,7 +51,8 @@ def _png(figure):
         small = picture.convert("RGB").quantize(255, dither=Image.Dither.NONE)
     file = io.BytesIO()
     small.save(file, format="PNG", optimize=True)
-    return file.getvalue()
+    data, inches = base64.b64encode(file.getvalue()).decode(), float(figure.get_size_inches()[0])
+    return {"data": data, "width": small.width, "height": small.height, "inches": inches, "kind": kind}
 
 
 def page_template(package: str, name: str) -> Any:
