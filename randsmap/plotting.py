@@ -609,7 +609,7 @@ def plot_embedding(
     points = draw_points(ax, latents, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
-        place = {"pad": 0.12, "shrink": 0.8} if dimension == 3 else {"pad": 0.03}
+        place: dict[str, Any] = {"pad": 0.12, "shrink": 0.8} if dimension == 3 else {"pad": 0.03}
         bar = figure.colorbar(points, ax=ax, label=label, **place)
         if "norm" in style:
             plain_decades(bar.ax.yaxis)
