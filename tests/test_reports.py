@@ -16,8 +16,7 @@ HERE = str(Path(__file__).parent)
 import randsmap  # noqa: E402
 from randsmap.reports import _page  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge, read_claims  # noqa: E402
-from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures  # noqa: E402
-from randsmap.studies._report import write_index, write_report  # noqa: E402
+from randsmap.studies._report import part_pictures, write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result  # noqa: E402
 from randsmap.studies._table import table_text  # noqa: E402
 
@@ -29,12 +28,7 @@ STUDIES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
 
 
 def study_pictures(result):
-    return [
-        picture
-        for part in result.part_names
-        for pictures in (overview_pictures, main_pictures, detail_pictures)
-        for picture in pictures(result, part)
-    ]
+    return [picture for part in result.part_names for picture in part_pictures(result, part)]
 
 
 @pytest.fixture(autouse=True)
@@ -198,8 +192,8 @@ def test_pictures_need_no_pyplot_and_no_display():
         "os.environ.pop('DISPLAY', None)\n"
         f"sys.path.insert(0, {HERE!r})\n"
         "from study_example import example_result\n"
-        "from randsmap.studies._pictures import main_pictures\n"
-        "assert list(main_pictures(example_result('hughes'), 'N50'))\n"
+        "from randsmap.studies._report import part_pictures\n"
+        "assert list(part_pictures(example_result('hughes'), 'N50'))\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)

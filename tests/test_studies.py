@@ -13,7 +13,7 @@ from sklearn.utils import Bunch
 
 import randsmap
 from randsmap import studies
-from randsmap.studies import _data, _figures, _part, _runner, _study, _table
+from randsmap.studies import _data, _runner, _study, _table
 
 ERRORS = ("rel_l2", "rel_linf", "conservation")
 NAMES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
@@ -34,7 +34,7 @@ def test_every_row_of_the_paper_has_a_row(name):
         (n_train, fraction, case.paper_label or (None if case.extra else case.label))
         for n_train, _, _ in study.sizes
         for case in study.cases
-        for fraction in _part.fractions(case, quick=False)
+        for fraction in _runner.fractions(case, quick=False)
     }
     paper = [row for row in _table.paper_rows() if row["dataset"] == study.dataset]
     assert paper
@@ -187,14 +187,14 @@ def test_rows(study, tmp_path):
 def test_decoders_are_searched_for_on_the_training_set(study, tmp_path, split, monkeypatch):
     """Rows for both encoders, mass exact; with whole trajectories held out where they are split by."""
     given = []
-    chosen = _part.chosen_encoder
+    chosen = _runner.chosen_encoder
 
     def choose(X, d, **options):
         assert (d, options["alpha"]) == (study.encoder.n_components, study.encoder.alpha)
         given.append(options["groups"])
         return chosen(X, d, **options)
 
-    monkeypatch.setattr(_part, "chosen_encoder", choose)
+    monkeypatch.setattr(_runner, "chosen_encoder", choose)
     cases = (*study.cases[:1], *_study.searched_cases(conserves=True))
     study = replace(study, cases=cases, sizes=((45, 15, 30),))
     labels = [f"{name}-auto{suffix}" for suffix in ("", "-encoder") for name in ("Kernel", "k-NN")]
@@ -281,7 +281,7 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
     labels = ["RANDSMAP-Sig", "RFNN-Sig", "DDM", "k-NN", "POD"]
     whole = run(study, tmp_path / "whole", quick=True, runs=3, decoders=labels)
     made = []
-    real = _part.Part._measure
+    real = _runner.Part._measure
 
     def interrupted(*args):
         if len(made) == 4:
@@ -289,12 +289,12 @@ def test_interrupted_study_goes_on(study, tmp_path, monkeypatch):
         made.append(args)
         return real(*args)
 
-    monkeypatch.setattr(_part.Part, "_measure", interrupted)
+    monkeypatch.setattr(_runner.Part, "_measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert not (tmp_path / "cut" / "result.json").exists()
     made.clear()
-    monkeypatch.setattr(_part.Part, "_measure", lambda *args: made.append(args) or real(*args))
+    monkeypatch.setattr(_runner.Part, "_measure", lambda *args: made.append(args) or real(*args))
     result = run(study, tmp_path / "cut", quick=True, runs=3, decoders=labels)
     assert errors(result) == errors(whole)
     assert len(made) == 5  # of nine runs, four were on disk
@@ -525,12 +525,12 @@ def test_images_are_watched_for_a_double_cover(tmp_path, recwarn):
 def test_summary_statistics_of_known_densities():
     x, y = np.linspace(-8, 8, 161), np.linspace(-9, 9, 181)
     normal = np.exp(-((x - 1) ** 2) / 2)[:, None] * np.exp(-((y + 2) ** 2) / (2 * 0.25))
-    statistics = _figures.summary_statistics(5 * normal.reshape(1, -1), (x, y))
+    statistics = _data.summary_statistics(5 * normal.reshape(1, -1), (x, y))
     assert statistics == pytest.approx(np.array([[1, 1, 0, -2, 0.25, 0]]), abs=1e-9)
     exponential = np.exp(-np.linspace(0, 40, 4001))[None]
-    mean, variance, skewness = _figures.summary_statistics(exponential, (np.linspace(0, 40, 4001),))[0]
+    mean, variance, skewness = _data.summary_statistics(exponential, (np.linspace(0, 40, 4001),))[0]
     assert (mean, variance, skewness) == pytest.approx((1, 1, 2), abs=0.02)
-    assert np.isnan(_figures.summary_statistics(np.array([[1.0, -3.0, 1.0]]), (np.arange(3.0),))).any()
+    assert np.isnan(_data.summary_statistics(np.array([[1.0, -3.0, 1.0]]), (np.arange(3.0),))).any()
 
 
 def test_map_over_width_and_rank_is_that_of_the_decoder():
@@ -538,7 +538,7 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
     Y, Y_new = rng.uniform(-1, 1, (60, 2)), rng.uniform(-1, 1, (25, 2))
     F, F_new = (np.column_stack([np.sin(2 * Z[:, 0]), np.cos(Z[:, 1]), Z.prod(axis=1)]) for Z in (Y, Y_new))
     weights, ranks = (0.3, 0.8), (2, 5, 20)
-    table = _figures.harmonics_map(Y, F, Y_new, F_new, weights=weights, ranks=ranks)
+    table = _data.harmonics_map(Y, F, Y_new, F_new, weights=weights, ranks=ranks)
     for (i, weight), (j, rank) in itertools.product(enumerate(weights), enumerate(ranks)):
         decoder = randsmap.DoubleDiffusionMapsDecoder(
             epsilon_scale=weight, rank=rank, center=False, latent_scale=None

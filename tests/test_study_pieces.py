@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from randsmap.studies._store import open_pieces, stored
+from randsmap.studies._result import open_pieces, stored
 
 DATA = np.arange(12.0).reshape(4, 3)
 

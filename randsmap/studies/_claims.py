@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 
 from randsmap.reports._page import percent
-from randsmap.studies._result import StudyResult
+from randsmap.studies._result import StudyResult, data_file
 from randsmap.studies._table import QUANTITIES, Row, case_text, features_text, markdown_row, paper_rows
-from randsmap.studies._texts import data_file
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
 _NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}

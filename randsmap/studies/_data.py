@@ -1,27 +1,27 @@
-"""The data of a study: made once, read, split; errors of its samples."""
+"""The data of a study: read, split, errors of its samples, and what its figures show of them."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 from sklearn.dummy import DummyRegressor
 
 import randsmap
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
-from randsmap._io.files import checksum
-from randsmap.metrics import unchecked_errors
-from randsmap.studies._store import stored
-from randsmap.studies._study import Study
+from randsmap._linalg.distances import gaussian_kernel, gaussian_of_data
+from randsmap._linalg.scales import median_norm
+from randsmap.metrics import field_norms, scaled_l2, unchecked_errors
 
 T = TypeVar("T")
-Fields = NDArray[np.float64]  # (n_samples, n_cells)
+Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
 
 
@@ -37,25 +37,8 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
     return result, time.perf_counter() - start
 
 
-def load_data(study: Study, folder: Path, seed: int, progress: bool) -> tuple[Fields, dict[str, NDArray[Any]]]:
-    """Fields (n, n_cells), memory-mapped, and a dict that describes them; computed once in a folder."""
-    path = folder / "data.npy"
-
-    def make() -> dict[str, Any]:
-        made = study.make_data(random_state=seed_for(seed, 0), out=path, progress=progress, **study.data_options)
-        return {name: value for name, value in made.items() if name != "data"}
-
-    about = stored(folder / "data.npz", make, path)
-    return np.load(path, mmap_mode="r"), about
-
-
-def file_description(options: dict[str, Any]) -> dict[str, Any]:
-    """The options, files by their content."""
-    return {key: f"sha256:{checksum(value)}" if key == "image" else value for key, value in options.items()}
-
-
-def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, str]:
-    """The user's own snapshots (n, n_cells) from a file of `read_snapshots`, memory-mapped if large, and its checksum.
+def user_data(path: Path, conserves: bool) -> Values:
+    """The user's own snapshots (n, n_cells) from a file of `read_snapshots`, memory-mapped if large.
 
     ValueError if they have not all the same mass although the study's decoders keep it.
     """
@@ -70,7 +53,7 @@ def user_data(path: str | os.PathLike[str], conserves: bool) -> tuple[Fields, st
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "
                 "scale every row to one sum, or use a study without (s-curve)"
             ) from None
-    return numbers, f"sha256:{checksum(path)}"
+    return numbers
 
 
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
@@ -121,13 +104,13 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
     return parts
 
 
-def rows_of(data: Fields, rows: NDArray[np.intp], out: Fields | None = None) -> Fields:
-    """Fields of some rows in memory, in that order."""
+def rows_of(data: Values, rows: NDArray[np.intp], out: Values | None = None) -> Values:
+    """Values of some rows in memory, in that order."""
     out = np.empty((len(rows), data.shape[1])) if out is None else out
     return np.take(data, rows, axis=0, out=out, mode="clip")  # "raise" would fill a copy of `out` first
 
 
-def sample_errors(F: Fields, F_hat: Fields, references: tuple[float, float], conserves: bool) -> NDArray[np.float64]:
+def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], conserves: bool) -> Values:
     """Relative L2, relative Linf and mass error of each reconstruction, (3, n).
 
     The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
@@ -143,7 +126,129 @@ def sample_errors(F: Fields, F_hat: Fields, references: tuple[float, float], con
     return errors
 
 
-def error_summary(errors: NDArray[np.float64], conserves: bool, seconds: float) -> dict[str, float | None]:
+def error_summary(errors: Values, conserves: bool, seconds: float) -> dict[str, float | None]:
     """Means of `sample_errors` over the samples, and the seconds."""
     l2, linf, conservation = (float(each.mean()) for each in errors)
     return {"rel_l2": l2, "rel_linf": linf, "conservation": conservation if conserves else None, "seconds": seconds}
+
+
+# --- what the figures show ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class View:
+    """Selection of columns, axes and colours for the figures of a study."""
+
+    shown: tuple[int, ...]  # columns that are plotted: of the summary statistics, or of a point's coordinates
+    names: tuple[str, ...] = ()  # of the columns of points
+    intrinsic: Mapping[str, Values] = field(default_factory=dict)  # known values (n_samples,) that no field has
+    axes: Mapping[str, Values] = field(default_factory=dict)  # coordinates along each axis of a field; {} for points
+    mask: NDArray[np.bool_] | None = None  # (nx, ny), False where a field is always 0
+    color: str | None = None  # name of the intrinsic values that colour the samples; None: by the first column shown
+    target: float | None = None  # first intrinsic value of the field shown; None: the middle one
+    with_axes: bool = True  # whether the coordinates of the axes have a meaning (not for images)
+
+    @property
+    def statistic_names(self) -> tuple[str, ...]:
+        """Names of all summary statistics."""
+        return tuple(f"{what} {axis}" for axis in self.axes for what in ("mean", "variance", "skewness"))
+
+    @property
+    def point_names(self) -> tuple[str, ...]:
+        """Names of the columns that are plotted."""
+        return tuple(self.statistic_names[j] for j in self.shown) if self.axes else self.names
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a field; () for points."""
+        return tuple(len(axis) for axis in self.axes.values())
+
+    def describe(self, F: Values) -> dict[str, Values]:
+        """Arrays ``points`` and, for fields, ``statistics`` of samples F (n, n_cells)."""
+        if not self.axes:
+            return {"points": np.ascontiguousarray(F[:, list(self.shown)])}
+        statistics = summary_statistics(F, list(self.axes.values()))
+        return {"points": statistics[:, list(self.shown)], "statistics": statistics}
+
+    def pick(self, rows: NDArray[np.intp]) -> int:
+        """Index of the sample that is shown as a field."""
+        if self.target is None:
+            return len(rows) // 2
+        first = next(iter(self.intrinsic.values()))
+        return int(np.argmin(abs(first[rows] - self.target)))
+
+
+def summary_statistics(F: Values, axes: Sequence[Values]) -> Values:
+    """Mean, variance and skewness of densities F (n, n_cells) along each axis (paper, Figs. LWR_data, Hughes_data).
+
+    Columns are those along the first axis, then along the second; NaN where negative values make a variance or a mass
+    that is not positive. The densities need not be normalised.
+    """
+    F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
+    columns = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for i, x in enumerate(axes):
+            others = tuple(j + 1 for j in range(len(axes)) if j != i)
+            density = F.sum(axis=others)
+            mass = density.sum(axis=1)
+            mean = density @ x / mass
+            offset = x - mean[:, None]
+            variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass for power in (2, 3))
+            # negative values of a reconstruction may leave no variance
+            variance = np.where(variance > 0, variance, np.nan)
+            columns += [mean, variance, third / variance**1.5]
+    return np.column_stack(columns)
+
+
+def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[str, ...]) -> View:
+    """View of points of a manifold, coloured by their first intrinsic coordinate."""
+    coordinates = [str(name) for name in about["coordinate_names"]]
+    return View(shown, names, dict(zip(coordinates, about["coordinates"].T)), color=coordinates[0])
+
+
+def user_view(n_cells: int, densities: bool) -> View:
+    """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
+    if densities:
+        return View((0, 1, 2), axes={"cell": np.arange(float(n_cells))})
+    shown = tuple(min(j, n_cells - 1) for j in range(3))
+    return View(shown, tuple(f"x{j + 1}" for j in shown))
+
+
+def harmonics_map(
+    Y_train: Values,
+    F_train: Values,
+    Y_validation: Values,
+    F_validation: Values,
+    *,
+    weights: Sequence[float],
+    ranks: Sequence[int],
+) -> Values:
+    """Mean relative L2 validation error of double diffusion maps over w_2 and the number r of harmonics.
+
+    This is the paper's exhaustive search (Figs. DM_GH_tuning), of shape (len(weights), len(ranks)). The `weights` w_2
+    are kernel widths in units of the median distance; the `ranks` r ascend and are below the number of training points.
+    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`.
+    """
+    # fields of 64 MB at a time; one start of the iteration, so that the same bits come out again
+    n, step = len(Y_train), max(1, 2**23 // F_train.shape[1])
+    start = np.random.RandomState(0).standard_normal(n)
+    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
+    for i, weight in enumerate(weights):
+        K, epsilon = gaussian_of_data(Y_train, None, weight)
+        eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
+        eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
+        # harmonics divide by their eigenvalues, which would blow up round-off
+        kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
+        eigenvalues, V = eigenvalues[:kept], V[:, :kept]
+        del K
+        coef = V.T @ F_train
+        for first in range(0, len(Y_validation), step):
+            rows = slice(first, first + step)
+            harmonics = gaussian_kernel(Y_validation[rows], Y_train, epsilon=epsilon) @ (V / eigenvalues)
+            F_hat = np.zeros_like(F_validation[rows])
+            done = 0  # all ranks together cost one decoding: each adds the harmonics that the one before lacks
+            for j, rank in enumerate(ranks):
+                F_hat += harmonics[:, done:rank] @ coef[done:rank]
+                done = min(rank, kept)
+                errors[i, j] += scaled_l2(F_validation[rows], F_hat, reference=reference).sum()
+    return errors / len(Y_validation)

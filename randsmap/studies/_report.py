@@ -1,28 +1,52 @@
 """Reports of studies: one HTML file each, and an index over several, from the pages in ``templates``.
 
 A report is a summary, with all else folded below it: claims by their verdicts, tables, figures, readings. Without
-matplotlib it has no pictures and says what to install.
+matplotlib it has no pictures and says what to install. A picture whose arrays a study lacks is left out. If a study has
+more decoders than can be distinguished, the best of each kind is shown.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from randsmap.reports._page import drawn, page_template, percent, write_page
+import numpy as np
+
+from randsmap import plotting
+from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, picture, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
-from randsmap.studies._pictures import detail_pictures, main_pictures, overview_pictures
-from randsmap.studies._result import StudyResult
-from randsmap.studies._table import case_text, legend, summary_text, table_text
-from randsmap.studies._texts import documented
+from randsmap.studies._result import StudyResult, documented
+from randsmap.studies._table import case_text, features_text, legend, summary_text, table_text
 
 REPORT, INDEX = "report.html", "index.html"
 # the verdicts in the order of the page, and their classes in the style sheet
 _KINDS = {FAILS: "bad", UNKNOWN: "open", HOLDS: "good"}
+# from the palette of Okabe and Ito, which colour-blind readers can distinguish
+OURS, THEIRS = "#0072B2", "0.45"
+# beginnings of the decoders' labels, and the colour of that kind where they share a panel
+KINDS = {
+    ("RANDSMAP", "RFNN"): "#0072B2",
+    ("Kernel",): "#D55E00",
+    ("DDM",): "#009E73",
+    ("k-NN",): "#000000",
+    ("POD", "Quadratic"): "#CC79A7",
+}
+OTHER_KIND, TUNED_ENCODER = "#E69F00", "#56B4E9"
+_OF_KINDS = "the best decoder of each kind (the others are in the tables)"
+_OVERVIEW = (
+    ("test", "rel_l2", "L2 error, test"),
+    ("test", "rel_linf", "Linf error, test"),
+    ("test", "conservation", "mass error, test"),
+    ("train", "seconds", "training time (s)"),
+    ("test", "seconds", "inference time (s)"),
+)
+_SMALL = (5.0, 3.9)  # inches of a picture that shares its row of the page
+_LEGEND = {"fontsize": 8, "frameon": False, "ncols": 2}
 
 
 @documented
@@ -61,7 +85,6 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
 
 def _part(result: StudyResult, part: str) -> dict[str, Any]:
     """Content of the page for one training size."""
-    overview = drawn(overview_pictures(result, part))
     return {
         "name": f"N = {part[1:]}",
         "summary": summary_text(result.part_rows(part)),
@@ -70,9 +93,7 @@ def _part(result: StudyResult, part: str) -> dict[str, Any]:
             for split, name in (("train", "training"), ("test", "test"))
             if (rows := result.part_rows(part, split))
         ],
-        "overview": overview,
-        "main": overview and drawn(main_pictures(result, part)),
-        "details": overview and drawn(detail_pictures(result, part)),
+        "pictures": drawn(part_pictures(result, part)),
     }
 
 
@@ -206,3 +227,323 @@ def _link(result, folder):
         if command == result.command and (place / REPORT).is_file():
             return quote(f"{place.name}/{REPORT}")
     return None
+
+
+# --- pictures -------------------------------------------------------------------------------------------
+
+
+def part_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
+    """The pictures of one training size, with their "place" on the page: "overview", "main" or "details"."""
+    arrays = {key.removeprefix(f"{part}/"): array for key, array in result.arrays.items() if key.startswith(f"{part}/")}
+    dataset, size = result.rows[0]["dataset"], f", N = {part[1:]}" if len(result.part_names) > 1 else ""
+    points, details = _reconstructed_points(arrays, dataset), _ddm_map(arrays)
+    if "field/truth" in arrays:
+        points, details = _one_field(arrays, dataset), chain(points, _error_against_intrinsic(arrays), details)
+    places = {
+        "overview": _errors_and_times(result.part_rows(part)),
+        "main": chain(_data_and_embedding(arrays, dataset), points),
+        "details": details,
+    }
+    for place, pictures in places.items():
+        yield from ({**each, "title": each["title"] + size, "place": place} for each in pictures)
+
+
+def _errors_and_times(rows):
+    """Errors and times of all decoders, one row per decoder, ours next to the paper's."""
+    best: dict[str, float] = {}
+    for row in rows:
+        if row["split"] == "test":
+            best[row["decoder"]] = min(row["rel_l2_median"], best.get(row["decoder"], np.inf))
+    slots = [
+        (label, fraction)
+        for label in sorted(best, key=lambda label: best[label])
+        for fraction in dict.fromkeys(row["features_per_sample"] for row in rows if row["decoder"] == label)
+    ]
+    theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
+    masses = any(row["conservation_median"] is not None for row in rows)
+    panels = [panel for panel in _OVERVIEW if masses or panel[1] != "conservation"]
+    yield picture(
+        "Errors and times of all decoders",
+        "Best test error on top. Medians over the runs, with bars from 5 to 95 % of them."
+        + (" The paper's times are of its own machine." if theirs else ""),
+        f"Dot plots of test errors and times, a row for each of {len(slots)} decoders and feature counts; the figures "
+        "are in the tables",
+        _overview(rows, slots, panels, WIDE, theirs),
+        _overview(rows, slots, [panels[0], panels[-1]], NARROW, theirs),
+    )
+
+
+def _overview(rows, slots, panels, width, theirs):
+    # a ring about the dot: neither hides the other if they agree
+    ring = {"markerfacecolor": "none", "markersize": 7, "elinewidth": 0.7, "color": THEIRS, "zorder": 2}
+    dot = {"markersize": 4, "elinewidth": 1.2, "color": OURS, "zorder": 3}
+    figure = plotting.new_figure((width, 0.165 * len(slots) + 0.9))  # inches that a line of small text takes
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    place = {slot: k for k, slot in enumerate(slots)}
+    banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
+    marks = {}
+    for ax, (split, quantity, name) in zip(axes, panels):
+        for row in rows:
+            y = place.get((row["decoder"], row["features_per_sample"]))
+            if row["split"] == split and y is not None:
+                marks["the paper's"] = _mark(ax, row, "paper_", quantity, y, **ring) or marks.get("the paper's")
+                marks["ours"] = _mark(ax, row, "", quantity, y, **dot) or marks.get("ours")
+        ax.set_xscale("log")
+        plotting.plain_decades(ax.xaxis, 5)
+        ax.set_xlabel(name, fontsize=9)
+        ax.tick_params(labelsize=8)
+        ax.tick_params(axis="y", length=0)
+        ax.tick_params(axis="x", rotation=45)
+        ax.grid(True, axis="x", color="0.92")
+        for (label, _), y in place.items():
+            if label in banded:
+                ax.axhspan(y - 0.5, y + 0.5, color="0.96", zorder=0)
+        ax.set_axisbelow(True)
+    axes[0].set_yticks(range(len(slots)), [_slot_text(slots, k) for k in range(len(slots))])
+    axes[0].set_ylim(len(slots) - 0.5, -0.5)
+    names = ("ours", "the paper's")[: 1 + theirs]
+    figure.legend([marks[name] for name in names], names, loc="outside upper left", **_LEGEND)
+    return figure
+
+
+def _slot_text(slots, k):
+    """The decoder's name, once, and the feature count."""
+    label, fraction = slots[k]
+    if k and slots[k - 1][0] == label:
+        return features_text(fraction)
+    return case_text(plotting.plain(label), fraction)
+
+
+def _mark(ax, row, whose, quantity, y, **style):
+    """A median with a bar to its percentiles, where there are any."""
+    middle, low, high = (row.get(f"{whose}{quantity}_{k}") for k in ("median", "p05", "p95"))
+    if middle is None:
+        return None
+    bar = None if None in (low, high) else [[max(middle - low, 0)], [max(high - middle, 0)]]
+    return ax.errorbar(max(middle, 1e-17), y, xerr=bar, fmt="o", **style)
+
+
+# --- points --------------------------------------------------------------------------------------
+
+
+def _decoded(arrays, *keys):
+    """[(title, colour, array of each key)] of the decoders that have them: of each kind the one of least mean error."""
+    best = {}
+    for label in arrays.get("decoders", np.array([])).tolist():
+        found = [arrays.get(f"decoder/{label}/{key}") for key in ("errors", *keys)]
+        if any(array is None for array in found):
+            continue
+        error, color = float(found[0].mean()), _kind(label)
+        if color not in best or error < best[color][0]:
+            fraction = float(arrays.get(f"decoder/{label}/features_per_sample", np.nan))
+            title = case_text(label, None if np.isnan(fraction) else fraction)
+            best[color] = error, (title, color, *found[1:])
+    return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
+
+
+def _kind(label):
+    """Kind of a decoder, as the colour that stands for it."""
+    if label.endswith("-encoder"):
+        return TUNED_ENCODER
+    return next((color for starts, color in KINDS.items() if label.startswith(starts)), OTHER_KIND)
+
+
+def _elevation(dataset):
+    """A roll is seen from above, along its axis; all else as usual."""
+    return 65 if dataset == "swiss_roll" else 30
+
+
+def _data_and_embedding(arrays, dataset):
+    color, label = arrays.get("train/color"), str(arrays.get("color_name", ""))
+    for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
+        points = arrays.get(f"train/{key}")
+        if points is None or points.shape[1] < 2:
+            continue
+        dimension = min(points.shape[1], 3)
+        names = [f"latent coordinate {k + 1}" for k in range(dimension)]
+        what = f"{dimension} coordinates"
+        if key == "points":
+            names = arrays["point_names"].tolist()
+        if points.shape[1] > 3:
+            what = f"the first three of {points.shape[1]} coordinates"
+        some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
+        figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
+        if dimension == 3:
+            ax.view_init(elev=_elevation(dataset))
+        style = {"label": label, "names": names, "cyclic": dataset == "mri" and "angle" in label.lower()}
+        plotting.plot_embedding(points[some, :3], None if color is None else color[some], ax=ax, **style)
+        ax.tick_params(labelsize=7)
+        for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
+            axis.label.set_size(8)
+        ax.locator_params(nbins=5)
+        yield picture(
+            title,
+            f"{title}, {what}, coloured by {label}.",
+            f"Scatter plot of {title.lower()} in {what}, coloured by {label}",
+            figure,
+        )
+
+
+def _reconstructed_points(arrays, dataset):
+    truth, shown = arrays.get("test/points"), _decoded(arrays, "points", "errors")
+    if truth is None or not shown:
+        return
+    names, columns = arrays["point_names"].tolist(), 3 if len(shown) < 6 else 4
+    clouds = [("truth", truth, None), *((title, points, error) for title, _, points, error in shown)]
+    figures = (
+        _point_clouds(clouds, names, _elevation(dataset), width, min(n, len(clouds)))
+        for width, n in ((WIDE, columns), (NARROW, 2))
+    )
+    yield picture(
+        "Reconstructions of the test set",
+        f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
+        "sample's error in one scale.",
+        f"Scatter plots in three dimensions, one of the truth and one for each of {len(shown)} decoders",
+        *figures,
+    )
+
+
+def _point_clouds(clouds, names, elevation, width, n_columns):
+    truth = clouds[0][1]
+    some = plotting.spread_rows(len(truth), plotting.MOST_POINTS // 2)
+    errors = np.concatenate([error for *_, error in clouds[1:]])
+    positive = errors[errors > 0]
+    norm = plotting.log_colors(*(np.percentile(positive, [1, 99]) if positive.size else (0.1, 1.0)))
+    figure, axes = plotting.new_panels(
+        len(clouds), n_columns, (width, 0.95 * min(width / n_columns, 2.6) + 0.2), subplot_kw={"projection": "3d"}
+    )
+    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))  # the layout ignores z labels
+    # one view for all panels, that of the truth; statistics of a bad reconstruction may lie anywhere
+    # or be undefined (NaN), where negative densities make a variance negative
+    low, high = np.nanmin(truth, axis=0), np.nanmax(truth, axis=0)
+    margin = 0.15 * (high - low) + 1e-12
+    low, high = low - margin, high + margin
+    for ax, (title, points, error) in zip(axes, clouds):
+        ax.view_init(elev=elevation)
+        inside = some[((points[some] >= low) & (points[some] <= high)).all(axis=1)]
+        colored = error is not None
+        style = {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm} if colored else {"c": "0.4"}
+        drawn = plotting.draw_points(ax, points[inside], s=4, **style)
+        outside = len(some) - len(inside)
+        title = plotting.plain(title) + (f"\n({outside} of {len(some)} not in view)" if outside else "")
+        ax.set_title(title, fontsize=9, pad=0)
+        ax.set(**{f"{axis}lim": ends for axis, ends in zip("xyz", zip(low, high))})
+        for name, axis in zip(names, "xyz"):
+            getattr(ax, f"set_{axis}label")(name, fontsize=8, labelpad=-8)
+        # one view: the truth's numbers hold for all panels
+        ax.tick_params(labelsize=7, pad=-4, **({"labelcolor": "none"} if colored else {}))
+        ax.locator_params(nbins=4)
+    place = {"location": "bottom", "shrink": 0.6, "fraction": 0.04, "pad": 0.02}
+    bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", **place)
+    plotting.plain_decades(bar.ax.xaxis)
+    return figure
+
+
+# --- fields and errors ---------------------------------------------------------------------------
+
+
+def _one_field(arrays, dataset):
+    truth = arrays["field/truth"]
+    fields = {title: field for title, _, field in _decoded(arrays, "field")}
+    if not fields:
+        return
+    x, y, mask = (arrays.get(f"field/{key}") for key in ("x", "y", "mask"))
+    n_columns, options = (3, 2), {}  # of profiles and images
+    if truth.ndim == 1:
+        options = {"positions": x}
+    elif x is not None and y is not None:
+        n_columns, options = (2, 1), {"extent": [_length(x), _length(y)], "mask": mask}  # of corridors
+    label = f"{'intensity' if dataset == 'mri' else 'density'} (share of the total)"
+    figures = (
+        plotting.plot_reconstructions(truth, fields, label=label, width=w, n_columns=n, **options)
+        for w, n in zip((WIDE, NARROW), n_columns)
+    )
+    yield picture(
+        "One field of the test set",
+        f"One field, and its reconstructions by {_OF_KINDS}; errors in "
+        + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
+        f"One field of the test set and its reconstruction and error by {len(fields)} decoders",
+        *figures,
+    )
+
+
+def _length(centers):
+    edges = plotting.cell_edges(centers)
+    return float(edges[-1] - edges[0]) or 1.0
+
+
+def _error_against_intrinsic(arrays):
+    shown = _decoded(arrays, "errors")
+    if "test/intrinsic" not in arrays or not shown:
+        return
+    name, values = str(arrays["intrinsic_names"][0]), arrays["test/intrinsic"][:, 0]
+    turn = "angle" in name.lower()
+    if turn:
+        values, name = np.rad2deg(values), f"{name} (degrees)"
+    n_bins = 24  # of 15 degrees, and some 300 of the 8000 test samples of the traffic study in each
+    figure, ax = plotting.new_axes(_SMALL)
+    for title, color, errors in shown:
+        middles, parts = plotting.in_bins(values, errors, n_bins)
+        style = {"color": color, "linewidth": 1.3, "markersize": 4, "label": plotting.plain(title)}
+        ax.plot(middles, [np.median(part) for part in parts], ".-", **style)
+    ax.set(yscale="log", xlabel=name, ylabel="relative L2 error")
+    plotting.plain_decades(ax.yaxis)
+    ax.grid(True, color="0.92")
+    if turn:
+        ax.set_xticks([0, 90, 180, 270, 360])
+    figure.legend(loc="outside upper center", **_LEGEND)
+    yield picture(
+        f"Error against {name}",
+        f"Median of the relative L2 error of the test samples in {n_bins} intervals of {name}, of {_OF_KINDS}.",
+        f"Lines of the median error against {name}, one for each of {len(shown)} decoders",
+        figure,
+    )
+
+
+def _ddm_map(arrays):
+    errors = arrays.get("ddm/errors")
+    if errors is None or not (np.isfinite(errors) & (errors > 0)).any():
+        return
+    weights, ranks = arrays["ddm/weights"], arrays["ddm/ranks"]
+    has_rule = "ddm/rule_ranks" in arrays and "ddm/rule_errors" in arrays
+    figure, ax = plotting.new_axes(_SMALL)
+    finite = errors[np.isfinite(errors) & (errors > 0)]
+    low = min(finite.min(), np.nanmin(arrays["ddm/rule_errors"])) if has_rule else finite.min()
+    # a singular kernel's errors of many orders of magnitude would leave no colours for the rest
+    norm = plotting.log_colors(low, min(finite.max(), 10.0, 1e3 * low))
+    edges = plotting.cell_edges(weights.astype(float)), np.exp(plotting.cell_edges(np.log(ranks.astype(float))))
+    mesh = ax.pcolormesh(*edges, errors.T, norm=norm, cmap=f"{plotting.SEQUENTIAL_COLORS}_r", rasterized=True)
+    caption = "Mean relative L2 validation error of DDM over its kernel's scale w2 and its number of modes r."
+    if has_rule:
+        caption += _mark_rule(ax, weights, arrays["ddm/rule_ranks"], arrays["ddm/rule_errors"])
+    i, j = np.unravel_index(np.nanargmin(np.where(np.isfinite(errors), errors, np.inf)), errors.shape)
+    lowest, style = percent(errors[i, j]), {"markeredgecolor": "black"}
+    square = {"color": "none", "markersize": 10, "markeredgewidth": 1.6, **style}
+    ax.plot(weights[i], ranks[j], "s", label=f"lowest of the map: {lowest}", **square)
+    caption += f" Lowest of the map: w2 = {weights[i]:.3g}, r = {int(ranks[j])}: {lowest}."
+    starred = arrays.get("ddm/starred")
+    if starred is not None:
+        ax.plot(*starred, "*", color="#F0E442", markersize=15, label="the paper's star", **style)
+        caption += f" The paper's star: w2 = {starred[0]:g}, r = {int(starred[1])}."
+    ax.set(xlabel="kernel scale w2 (of the median distance)", ylabel="number of modes r", yscale="log")
+    bar = figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
+    for axis in (ax.yaxis, bar.ax.yaxis):
+        plotting.plain_decades(axis)
+    figure.legend(loc="outside upper center", **_LEGEND)
+    yield picture(
+        "DDM over (w2, r)",
+        caption,
+        "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",
+        figure,
+    )
+
+
+def _mark_rule(ax, weights, ranks, errors):
+    """The line of the ranks by the printed rule and the best of them; a sentence for the caption."""
+    best = int(np.nanargmin(errors))
+    at = f"w2 = {weights[best]:.3g} with r = {int(ranks[best])}"
+    ax.plot(weights, ranks, color="white", linewidth=2.5)
+    ax.plot(weights, ranks, "o-", color="#D55E00", markersize=4, linewidth=1.2, label="r by the printed rule")
+    style = {"color": "#D55E00", "markersize": 9, "markeredgecolor": "white"}
+    ax.plot(weights[best], ranks[best], "D", label=f"best of the rule: {percent(errors[best])}", **style)
+    return f" By the printed eigenvalue rule the best is {at}: {percent(errors[best])}."

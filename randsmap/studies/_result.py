@@ -1,20 +1,62 @@
-"""A finished study: its table and the arrays of its figures, as files and in memory (keys: docs/reports.md)."""
+"""What a study leaves in its folder: the finished pieces, then its table and the arrays of its figures.
+
+A piece is a dict of arrays in an .npz file, or of JSON values, with which an interrupted study goes on where it
+stopped. A file is read only if its checksum is right. The guide Reports lists the keys of rows and arrays.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._io.files import save_arrays, write_atomically
-from randsmap.studies._store import read_arrays
-from randsmap.studies._texts import documented
+from randsmap._interface.parameters import document
+from randsmap._io.files import is_intact, save_arrays, write_atomically, write_checked
 
+Piece = dict[str, Any]
 MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
+
+_TEXTS: dict[str, Any] = {
+    "result": """\
+Parameters
+----------
+result : StudyResult""",
+    "path": """\
+path : path
+    It is replaced as a whole, or not at all.
+
+Raises
+------
+OSError
+    If the file cannot be written.""",
+    "no_jinja": """\
+Raises
+------
+ImportError
+    If jinja2 is not installed.""",
+    "run": """\
+Examples
+--------
+>>> import pathlib, tempfile
+>>> from randsmap import studies
+>>> study = studies.s_curve_study()
+>>> with tempfile.TemporaryDirectory() as folder:
+...     result = studies.run_study(study, out=folder, quick=True, decoders=["POD"], progress=False)""",
+}
+documented = partial(document, texts=_TEXTS)
+
+
+def data_file(name: str) -> str:
+    """The text of a file of ``data``."""
+    return files("randsmap.studies").joinpath("data", name).read_text(encoding="utf-8")
 
 
 @documented
@@ -133,3 +175,69 @@ def load_result(folder: str | os.PathLike[str]) -> StudyResult:
         ) from None
     except Exception as error:  # zip, zlib, JSON and NumPy each have their own for a damaged file
         raise ValueError(f"{folder} is damaged ({error}); run the study again") from None
+
+
+# --- finished pieces ------------------------------------------------------------------------------
+
+
+def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
+    """The folder of the pieces that depend on these JSON values; ValueError if `folder` has those of others."""
+    configuration = json.loads(json.dumps(configuration))  # as it will be read
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces, path = folder / "pieces", folder / "config.json"
+    found = _configuration(path)
+    if found is None and pieces.exists():
+        raise ValueError(f"{folder} holds pieces of a study but no config.json; remove it or choose another folder")
+    if found is None:
+        write_atomically(path, lambda file: file.write(_json(configuration)))
+    elif found != configuration:
+        differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
+        raise ValueError(
+            f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
+        )
+    pieces.mkdir(exist_ok=True)
+    return pieces
+
+
+def _configuration(path: Path) -> dict[str, Any] | None:
+    """The configuration in a file; None if there is no file."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged; remove {path.parent} or choose another folder")
+    return found
+
+
+def stored(path: Path, make: Callable[[], Piece], *others: Path, found: Callable[[], object] | None = None) -> Piece:
+    """The piece in a file, made and written if the file, or one of the `others` that `make` writes, is not intact.
+
+    `found` is called if all are intact.
+    """
+    if not is_intact(path, *others):
+        put(path, make(), *others)
+    elif found is not None:
+        found()
+    # also a new piece is read, so that a study that goes on computes with the same bits
+    return read_arrays(path) if path.suffix == ".npz" else json.loads(path.read_text())
+
+
+def put(path: Path, piece: Piece, *others: Path) -> None:
+    """Write a piece, with the checksums of its file and of the others."""
+    if path.suffix == ".npz":
+        write_checked(path, lambda file: save_arrays(file, piece), *others)
+    else:
+        write_checked(path, lambda file: file.write(_json(piece)), *others)
+
+
+def _json(value):
+    return f"{json.dumps(value, indent=1)}\n".encode()
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an .npz file, which is closed whatever happens."""
+    with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}

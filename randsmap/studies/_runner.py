@@ -1,4 +1,4 @@
-"""Run a study: data, split, then all decoders of each `_part.Part`, what is noted and what was left out.
+"""Run a study: its data and splits, then for every decoder and feature count tune, fit, test.
 
 Each finished piece (latents, tuning of a decoder, one run) is a small file, so that an interrupted study can go on.
 """
@@ -7,32 +7,44 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
 
 import randsmap
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_choice, check_count
+from randsmap._io.files import checksum
 from randsmap._io.progress import ProgressBar, if_asked
+from randsmap._linalg.scales import median_norm
+from randsmap._linalg.svd import low_rank
+from randsmap.metrics import field_norms
 from randsmap.studies._data import (
-    file_description,
-    load_data,
+    Sizes,
+    Values,
+    error_summary,
+    harmonics_map,
     random_split,
+    rows_of,
+    sample_errors,
     seed_for,
+    timed,
     trajectory_split,
     user_data,
     user_sizes,
+    user_view,
 )
-from randsmap.studies._definitions import NOTES
-from randsmap.studies._figures import user_view
-from randsmap.studies._part import Part, n_fits
-from randsmap.studies._result import StudyResult, save_result
-from randsmap.studies._store import open_pieces
-from randsmap.studies._study import Study, quick_form
-from randsmap.studies._table import Row, with_paper
-from randsmap.studies._texts import documented
+from randsmap.studies._result import MAX_SHOWN, Piece, StudyResult, documented, open_pieces, put, save_result, stored
+from randsmap.studies._study import NOTES, DecoderCase, Study, quick_form
+from randsmap.studies._table import PERCENTILES, QUANTITIES, Row, with_paper
+from randsmap.tuning._autotune import chosen_encoder
+from randsmap.tuning._search import on_edge
 
 PAPER_RUNS = 100  # draws of the features over which the paper's tables have medians
 
@@ -104,13 +116,13 @@ def run_study(
     feature_seed = seed if feature_seed is None else check_count(feature_seed, "feature_seed", low=0)
     runs = check_count((2 if quick else PAPER_RUNS) if runs is None else runs, "runs")
     check_choice(split, "split", ("random", "trajectory"))
+    fields, about = None, {}
     if quick:
         study = quick_form(study)
-    if split == "trajectory" and (data is not None or not study.has_trajectories):
+    if data is not None:
+        study, fields = _with_user_data(study, Path(data))
+    if split == "trajectory" and not study.has_trajectories:
         raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
-    own = None if data is None else user_data(data, study.conserves)
-    if own is not None:
-        study = replace(study, sizes=user_sizes(study.sizes, len(own[0])))
     options = {
         "runs": runs,
         "quick": quick,
@@ -124,65 +136,78 @@ def run_study(
     }
     # nothing is written before all arguments are checked
     chosen = _chosen(study, options)
-    pieces = open_pieces(out, _configuration(study, options, own))
-    if own is None:
-        fields, about = load_data(study, out, seed, progress)
-        view = study.view(about, fields.shape[1])
-    else:
-        fields, about, view = own[0], {}, user_view(own[0].shape[1], study.conserves)
-
-    show = if_asked(progress)
-    rows, arrays, findings = _run_parts(study, chosen, fields, about, view, options, pieces, show)
+    pieces = open_pieces(out, _configuration(study, options))
+    if fields is None:
+        fields, about = _load_data(study, out, seed, progress)
+    rows: list[Row] = []
+    arrays: dict[str, Any] = {}
+    findings: list[str] = []
+    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
+    with (
+        if_asked(progress),
+        ProgressBar(total, study.name, unit="fit") as bar,
+        randsmap.show_progress(False),
+        extrapolation_ignored(),  # held-out points may be far away
+    ):
+        for sizes in study.sizes:
+            part = Part(study, chosen, fields, about, sizes, options=options, pieces=pieces, update=bar.update)
+            rows += part.run()
+            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
+            findings += part.findings()
     result = StudyResult(
         name=study.name,
-        title=_title(study, options, fields.shape[1]),
+        title=study.title or study.name,
         section=study.section,
-        notes=_notes(study, chosen, findings, options, fields.shape),
+        notes=_notes(study, chosen, findings, options),
         cuts=_cuts(study, chosen, options),
         options=options,
         command=command,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
-        rows=with_paper(rows, paper=own is None),
+        rows=with_paper(rows, paper=data is None),
         arrays=arrays,
     )
     save_result(result, out)
     return result
 
 
-def _run_parts(study, chosen, fields, about, view, options, pieces, show):
-    """Rows, arrays and findings of the chosen decoders for all sizes of the study, under the context `show`."""
-    rows: list[Row] = []
-    arrays: dict[str, Any] = {}
-    findings: list[str] = []
-    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
-    with (
-        show,
-        ProgressBar(total, study.name, unit="fit") as bar,
-        randsmap.show_progress(False),
-        extrapolation_ignored(),  # held-out points may be far away
-    ):
-        for sizes in study.sizes:
-            split_rows, groups = _split(len(fields), about, sizes, options)
-            part = Part(study, fields, split_rows, groups, view=view, options=options, pieces=pieces, update=bar.update)
-            rows += part.run(chosen)
-            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
-            findings += _findings(study, chosen, part, about)
-    return rows, arrays, findings
+def _with_user_data(study: Study, path: Path) -> tuple[Study, Values]:
+    """The study of the user's own snapshots (n, n_cells), which are split in its fractions, and these."""
+    fields = user_data(path, study.conserves)
+    n, M = fields.shape
+    note = f"The data are {path.name}, {n} snapshots of {M} cells, split in the study's fractions"
+    changed = replace(
+        study,
+        title=f"{path.name} (M = {M}), in the protocol of the study {study.name}",
+        notes=(f"{note}; the paper's numbers do not belong to them.",),
+        sizes=user_sizes(study.sizes, n),
+        view=lambda about, n_cells: user_view(n_cells, study.conserves),
+        data_options={"data": path},
+        has_trajectories=False,
+        check_embedding=None,
+    )
+    return changed, fields
 
 
-def _title(study, options, n_cells):
-    if options["data"] is None:
-        return study.title or study.name
-    return f"{options['data']} (M = {n_cells}), in the protocol of the study {study.name}"
+def _load_data(study, folder, seed, progress):
+    """Values (n, n_cells), memory-mapped, and a dict that describes them; computed once in a folder."""
+    path = folder / "data.npy"
+
+    def make():
+        made = study.make_data(random_state=seed_for(seed, 0), out=path, progress=progress, **study.data_options)
+        return {name: value for name, value in made.items() if name != "data"}
+
+    about = stored(folder / "data.npz", make, path)
+    return np.load(path, mmap_mode="r"), about
 
 
-def _configuration(study, options, own):
-    """JSON values on which the pieces of a run depend."""
+def _configuration(study, options):
+    """JSON values on which the pieces of a run depend; files by their content."""
+    files = {name: checksum(path) for name, path in study.data_options.items() if name in ("image", "data")}
     return {
         "version": randsmap.__version__,
         "dataset": study.dataset,
-        "data": own[1] if own else {k: repr(v) for k, v in file_description(study.data_options).items()},
+        "data": {name: repr(value) for name, value in {**study.data_options, **files}.items()},
         "split": [options["split"], *study.sizes],
         "encoder": repr(study.encoder),
         "decoders": {case.label: repr(case) for case in study.cases},
@@ -190,26 +215,6 @@ def _configuration(study, options, own):
         "seed": options["seed"],
         "feature_seed": options["feature_seed"],
     }
-
-
-def _split(n_samples, about, sizes, options):
-    """Rows of the three sets, and the trajectories of the training set if whole ones are held out."""
-    seed = seed_for(options["seed"], 1)  # all sizes deal from one shuffled deck
-    if options["split"] == "random":
-        return random_split(n_samples, sizes, seed), None
-    rows = trajectory_split(about["trajectories"], sizes, seed)
-    return rows, about["trajectories"][rows[0]]
-
-
-def _findings(study, chosen, part, about):
-    """Sentences on the embedding of the study's own data, and on the encoder that was tuned."""
-    found = []
-    if study.check_embedding is not None and about:
-        found += study.check_embedding(part.latents(study.cases[0])["train"], about, part.rows["train"])
-    tuned = next((case for case in chosen if case.encoder == "autotune"), None)
-    if tuned is not None:
-        found.append(f"The tuned encoder (N = {part.n_train}): {part.latents(tuned)['encoder']}.")
-    return found
 
 
 def _chosen(study, options):
@@ -225,20 +230,13 @@ def _chosen(study, options):
     return [case for case in study.cases if case.label in decoders]
 
 
-def _notes(study, chosen, findings, options, shape):
-    notes = [*study.notes, *findings]
-    if options["data"] is not None:
-        data = (
-            f"The data are {options['data']}, {shape[0]} snapshots of {shape[1]} cells, split in the study's fractions"
-        )
-        notes = [f"{data}; the paper's numbers do not belong to them."]
-    notes += NOTES["every"]
-    notes += NOTES["mass"] if study.conserves else []
+def _notes(study, chosen, findings, options):
+    notes = [*study.notes, *findings, *NOTES["every"], *(NOTES["mass"] if study.conserves else [])]
     notes += [NOTES["searched"]] if any(case.searched for case in chosen) else []
     notes += [NOTES["ddm"].format(label=case.label) for case in chosen if case.by_map]
     if options["split"] == "trajectory":
         notes.append(NOTES["trajectory_split"])
-    elif options["data"] is None and study.has_trajectories:
+    elif study.has_trajectories:
         notes.append(NOTES["random_split"])
     return notes
 
@@ -266,3 +264,379 @@ def _cuts(study, chosen, options):
     if not options["searched"] and any(case.searched for case in study.cases):
         cuts.append("Without the decoders that are searched for (--auto adds them).")
     return cuts
+
+
+# --- one split of the data ----------------------------------------------------------------------------
+
+
+def fractions(case: DecoderCase, quick: bool) -> tuple[float | None, ...]:
+    """P / N of a decoder with random features, as in the paper; None for another."""
+    if not case.draws_features:
+        return (None,)
+    return (0.25,) if quick else (1.0, 0.5, 0.25)
+
+
+def n_fits(case: DecoderCase, study: Study, options: dict[str, Any]) -> int:
+    """Fits that the progress bar counts; a tuning that was found or taken over counts as made."""
+    tuning = len(case.grid) * _tuning_draws(case, study) if case.parameter else 0
+    return (tuning + case.runs(options["runs"])) * len(fractions(case, options["quick"]))
+
+
+def _tuning_draws(case, study):
+    return study.tuning_draws if case.draws_features else 1
+
+
+class Part:
+    """The chosen decoders of a study on one split of its data.
+
+    Finished pieces are files in the folder `pieces`; `update(n)` counts fits.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        chosen: Sequence[DecoderCase],
+        data: Values,
+        about: dict[str, Any],
+        sizes: Sizes,
+        *,
+        options: dict[str, Any],
+        pieces: Path,
+        update: Callable[..., object],
+    ) -> None:
+        self._study, self._chosen, self._data, self._about = study, chosen, data, about
+        self._options, self._pieces, self._update = options, pieces, update
+        self._cases = {case.label: case for case in study.cases}
+        self._groups = None  # of the training fields, which searches hold out as a whole
+        seed = seed_for(options["seed"], 1)  # all sizes deal from one shuffled deck
+        if options["split"] == "random":
+            rows = random_split(len(data), sizes, seed)
+        else:
+            rows = trajectory_split(about["trajectories"], sizes, seed)
+            self._groups = about["trajectories"][rows[0]]
+        self._rows = dict(zip(("train", "validation", "test"), rows))
+        self._n_train = len(rows[0])
+        self.name = f"N{self._n_train}"
+        self._view = study.view(about, data.shape[1])
+        self._shown = rows[2][:MAX_SHOWN]
+        self._shown_index = self._view.pick(self._shown)
+        self._F_train, self._F_validation = rows_of(data, rows[0]), rows_of(data, rows[1])
+        # of the fields that are not empty
+        self._references = median_norm(field_norms(self._F_train)), median_norm(field_norms(self._F_train, "linf"))
+        self._latents: dict[str, Piece] = {}
+        self._encoders: dict[str, Any] = {}
+        # {label: {P / N: (the tuned value, its seconds and the errors of the grid; a result for each run)}}
+        self._done: dict[str, dict[float | None, tuple[tuple[Any, float, Any], list[Piece]]]] = {}
+
+    def run(self) -> list[Row]:
+        """Rows of the decoders on the training set, then on the test set."""
+        for case in self._chosen:
+            counts = fractions(case, self._options["quick"])
+            self._done[case.label] = {fraction: self._run_case(case, fraction) for fraction in counts}
+        return [
+            self._row(case, fraction, *found, split)
+            for split in ("train", "test")
+            for case in self._chosen
+            for fraction, found in self._done[case.label].items()
+        ]
+
+    def findings(self) -> list[str]:
+        """Sentences on the embedding of the study's own data, and on the encoder that was tuned."""
+        found = []
+        if self._study.check_embedding is not None:
+            latents = self._encoded(self._study.cases[0])["train"]
+            found += self._study.check_embedding(latents, self._about, self._rows["train"])
+        tuned = next((case for case in self._chosen if case.encoder == "autotune"), None)
+        if tuned is not None:
+            found.append(f"The tuned encoder (N = {self._n_train}): {self._encoded(tuned)['encoder']}.")
+        return found
+
+    def _piece(self, name, make, found=None):
+        return stored(self._pieces / f"{self.name}-{name}", make, found=found)
+
+    # --- fields and latents ----------------------------------------------------------------------
+
+    @cached_property
+    def _F_test(self) -> Values:
+        return rows_of(self._data, self._rows["test"])
+
+    def _test_blocks(self) -> Iterator[tuple[slice, Values]]:
+        """(slice, fields) of consecutive test samples; a block may overwrite the fields of the one before."""
+        rows, M = self._rows["test"], self._data.shape[1]
+        if len(rows) * M <= 2**26:  # 512 MB, which are kept
+            yield slice(0, len(rows)), self._F_test
+            return
+        step = max(1, 2**24 // M)  # 128 MB
+        buffer = np.empty((min(step, len(rows)), M))
+        for start in range(0, len(rows), step):
+            block = slice(start, min(start + step, len(rows)))
+            yield block, rows_of(self._data, rows[block], buffer[: block.stop - start])
+
+    def _encoded(self, case: DecoderCase) -> Piece:
+        """Latents of "train", "validation" and "test" by a case's encoder, its text, its seconds of fit and test."""
+        name = _encoder_name(case)
+        if name not in self._latents:
+            self._latents[name] = self._piece(f"latents-{name}.npz", lambda: self._encode(case))
+        return self._latents[name]
+
+    def _encode(self, case):
+        Y_train, seconds_fit = timed(lambda: self._fit_encoder(case))
+        encoder = self._encoder(case)
+        blocks = [timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()]
+        latents = {
+            "train": Y_train,
+            "validation": encoder.transform(self._F_validation),
+            "test": np.concatenate([Y for Y, _ in blocks]),
+        }
+        # one memory layout, whatever encoders return: BLAS rounds by it
+        latents = {split: np.ascontiguousarray(Y) for split, Y in latents.items()}
+        seconds = {"seconds_fit": seconds_fit, "seconds_test": sum(seconds for _, seconds in blocks)}
+        return {**latents, **seconds, "encoder": repr(encoder)}
+
+    def _encoder(self, case):
+        """The fitted encoder of a case; fitted again after an interruption, to the same bits."""
+        name = _encoder_name(case)
+        if name not in self._encoders:
+            self._fit_encoder(case)
+        return self._encoders[name]
+
+    def _fit_encoder(self, case):
+        """The training latents of a case's encoder, which is fitted and kept."""
+        usual = self._study.encoder
+        encoder = usual if case.encoder is None else case.encoder
+        if case.encoder == "autotune":
+            encoder = chosen_encoder(self._F_train, usual.n_components, alpha=usual.alpha, groups=self._groups)
+        encoder = self._encoders[_encoder_name(case)] = clone(encoder)
+        return np.asarray(encoder.fit_transform(self._F_train))
+
+    # --- tuning ----------------------------------------------------------------------------------
+
+    def _tuned(self, case, fraction):
+        """The value whose mean error over the draws is lowest, the mean seconds of a tuning, the errors of the grid."""
+        if case.parameter is None:
+            return None, 0.0, ()
+        if case.by_map:
+            found = self._map(case)
+            self._update(len(case.grid))
+            draws = [{**found, "errors": found["errors"][:, list(found["ranks"]).index(case.decoder.rank)]}]
+        else:
+            case = self._cases[case.tuned_as or case.label]
+            draws = [self._tuning(case, fraction, draw) for draw in range(_tuning_draws(case, self._study))]
+        errors = np.mean([draw["errors"] for draw in draws], axis=0)
+        best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
+        return best, float(np.mean([draw["seconds"] for draw in draws])), errors
+
+    def _tuning(self, case, fraction, draw):
+        """Validation error of each grid value for one feature draw."""
+
+        def make():
+            decoder = self._decoder(case, fraction, seed_for(self._options["seed"], 3, draw))
+            fields, validation, seconds = self._tuning_fields(isinstance(decoder, randsmap.KNNDecoder))
+            if fields is not self._F_train and "invariants" in decoder.get_params():
+                decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
+            latents, grid = self._encoded(case), {case.parameter: list(case.grid)}
+            data = latents["train"], fields, latents["validation"][: len(validation)], validation
+            result, seconds_tune = timed(lambda: randsmap.tune(decoder, grid, *data, callback=self._update))
+            return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
+
+        name = f"{_name(case, fraction)}-tuning-{draw}.json"
+        return self._piece(name, make, lambda: self._update(len(case.grid)))
+
+    def _map(self, case):
+        """The (w_2, r) map of DDM on the validation set."""
+
+        def make():
+            Y, Y_validation = (self._encoded(case)[split] for split in ("train", "validation"))
+            ranks = sorted({*(r for r in self._study.ranks if r < self._n_train), case.decoder.rank})
+            fields, validation, seconds = self._tuning_fields(False)
+            data = Y, fields, Y_validation[: len(validation)], validation
+            errors, seconds_map = timed(lambda: harmonics_map(*data, weights=case.grid, ranks=ranks))
+            arrays = {"weights": case.grid, "ranks": ranks, "errors": errors, "seconds": seconds + seconds_map}
+            if self._n_train <= 2000:  # O(n^3) operations for each w_2
+                by_rule = [clone(case.decoder).set_params(rank="rule", epsilon_scale=w) for w in case.grid]
+                arrays["rule_ranks"] = [decoder.fit(Y, Y[:, :1]).rank_ for decoder in by_rule]  # of whatever fields
+            return arrays
+
+        return self._piece("ddm-map.npz", make)
+
+    def _tuning_fields(self, whole):
+        """Training and validation fields for tuning, and the seconds it took to make them.
+
+        They are the fields if `whole`, else their coefficients in the leading modes if the study wants these.
+        """
+        if whole or self._study.tuning_left_out is None:
+            return self._F_train, self._F_validation[: self._study.tuning_samples], 0.0
+        coefficients, seconds = self._mode_coefficients
+        return (*coefficients, seconds)
+
+    @cached_property
+    def _mode_coefficients(self):
+        """Coefficients of training and validation fields in the leading modes, and the seconds."""
+
+        def make():
+            left_out = self._study.tuning_left_out**0.5 * np.linalg.norm(self._F_train)
+            coefficients, modes = low_rank(self._F_train, left_out)
+            F_validation = self._F_validation[: self._study.tuning_samples]
+            return coefficients, F_validation if modes is None else F_validation @ modes.T
+
+        return timed(make)
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def _run_case(self, case, fraction):
+        """Tuned values of a decoder with one feature count, and the results of its runs."""
+        tuned, results = self._tuned(case, fraction), []
+
+        def make(run):
+            result = self._measure(case, fraction, tuned[0], run)
+            if run == 0:
+                put(self._pieces / f"{self.name}-{_name(case, fraction)}-figure.npz", result.pop("figure"))
+            return result
+
+        for run in range(case.runs(self._options["runs"])):
+            results.append(self._piece(f"{_name(case, fraction)}-run-{run}.json", partial(make, run)))
+            self._update()
+        return tuned, results
+
+    def _decoder(self, case, fraction, seed):
+        # a draw depends on the seed and the run alone, so conservative and plain decoders of the same
+        # feature map and size are compared on the same features
+        decoder = clone(case.decoder)
+        if fraction is not None:
+            decoder.set_params(features__n_features=fraction, random_state=seed)
+        if isinstance(decoder, randsmap.KNNDecoder):
+            decoder.set_params(encoder=self._encoder(case))
+        return decoder
+
+    def _fit_decoder(self, case, fraction, value, run):
+        """The decoder of one draw, fitted with the tuned value, and the seconds; no decoder if the encoder decodes."""
+        if case.decoder is None:
+            return None, 0.0
+        decoder = self._decoder(case, fraction, seed_for(self._options["feature_seed"], 2, run))
+        if case.parameter is not None:
+            decoder.set_params(**{case.parameter: value})
+        groups = {"groups": self._groups} if case.searched else {}
+        return timed(lambda: decoder.fit(self._encoded(case)["train"], self._F_train, **groups))
+
+    def _measure(self, case, fraction, value, run):
+        """Errors and seconds of one draw on both sets; of the first draw also the arrays of its figure."""
+        latents, conserves = self._encoded(case), self._study.conserves
+        decoder, seconds_fit = self._fit_decoder(case, fraction, value, run)
+        decode = self._encoder(case).inverse_transform if decoder is None else decoder.predict
+        # a training point is not its own neighbour
+        others = {"exclude": np.arange(self._n_train)} if isinstance(decoder, randsmap.KNNDecoder) else {}
+        F_hat = decode(latents["train"], **others)
+        train = sample_errors(self._F_train, F_hat, self._references, conserves)
+        seconds_test, errors, shown, out = float(latents["seconds_test"]), [], [], None
+        for block, F in self._test_blocks():
+            out = np.empty(F.shape) if out is None else out
+            F_hat, seconds = timed(lambda: decode(latents["test"][block], out=out[: len(F)]))
+            seconds_test += seconds
+            errors.append(sample_errors(F, F_hat, self._references, conserves))
+            if run == 0 and block.start < MAX_SHOWN:
+                shown.append(F_hat[: MAX_SHOWN - block.start].copy())
+        test = np.concatenate(errors, axis=1)
+        result = {
+            "train": error_summary(train, conserves, seconds_fit),
+            "test": error_summary(test, conserves, seconds_test),
+            "rank": getattr(decoder, "rank_", None),
+        }
+        return result if run else {**result, "figure": self._figure(np.concatenate(shown), test[0, :MAX_SHOWN])}
+
+    def _figure(self, F_hat, errors):
+        figure = {**self._view.describe(F_hat), "errors": errors}
+        if self._view.axes:
+            figure["field"] = F_hat[self._shown_index].reshape(self._view.shape)
+        return figure
+
+    def _row(self, case, fraction, tuned, results, split):
+        value, seconds_tune, _ = tuned
+        row = {
+            "dataset": self._study.dataset,
+            "split": split,
+            "decoder": case.label,
+            "features_per_sample": fraction,
+            "n_train": self._n_train,
+            "parameter": case.parameter,
+            "hyperparameter": value,
+            "on_edge": on_edge(case.grid, value),
+            "extra": case.extra,
+            "runs": len(results),
+            "paper_decoder": case.paper_label or (None if case.extra else case.label),
+        }
+        for quantity in QUANTITIES:
+            values = [result[split][quantity] for result in results]
+            if quantity == "seconds" and split == "train":
+                # training = encoder, tuning and the decoder's fit
+                before = seconds_tune + float(self._encoded(case)["seconds_fit"])
+                values = [value + before for value in values]
+            for name, percent in PERCENTILES.items():
+                row[f"{quantity}_{name}"] = None if None in values else float(np.percentile(values, percent))
+        return row
+
+    # --- arrays of the figures -------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays of the figures, of the decoders that were run (keys: docs/reports.md)."""
+        view = self._view
+        arrays = {
+            "point_names": view.point_names,
+            "color_name": view.color or view.point_names[0],
+            "decoders": list(self._done),
+            "train/latents": self._encoded(self._study.cases[0])["train"],
+        }
+        test = rows_of(self._data, self._shown)
+        for split, F, rows in (("train", self._F_train, self._rows["train"]), ("test", test, self._shown)):
+            described = view.describe(F)
+            arrays.update({f"{split}/{key}": value for key, value in described.items()})
+            arrays[f"{split}/color"] = view.intrinsic[view.color][rows] if view.color else described["points"][:, 0]
+        if view.intrinsic:
+            arrays["intrinsic_names"] = list(view.intrinsic)
+            arrays["test/intrinsic"] = np.column_stack(list(view.intrinsic.values()))[self._shown]
+        if view.axes:
+            arrays["statistic_names"] = view.statistic_names
+            arrays["field/truth"] = test[self._shown_index].reshape(view.shape)
+            arrays["field/index"] = self._shown_index
+            if view.with_axes:
+                arrays.update({f"field/{name}": axis for name, axis in zip("xy", view.axes.values())})
+            if view.mask is not None:
+                arrays["field/mask"] = view.mask
+        for label, runs in self._done.items():
+            arrays.update({f"decoder/{label}/{key}": value for key, value in self._best_figure(label, runs).items()})
+        arrays.update(self._map_arrays())
+        return {key: np.asarray(value) for key, value in arrays.items()}
+
+    def _best_figure(self, label, runs):
+        """The figure of a decoder at the feature count of the least training error."""
+        case = self._cases[label]
+        medians = {P: np.median([result["train"]["rel_l2"] for result in results]) for P, (_, results) in runs.items()}
+        fraction = min(medians, key=medians.get)
+        value = runs[fraction][0][0]
+        name = f"{_name(case, fraction)}-figure.npz"
+        figure = self._piece(name, lambda: self._measure(case, fraction, value, 0)["figure"])
+        return {"features_per_sample": np.nan if fraction is None else fraction, **figure}
+
+    def _map_arrays(self):
+        case = next((self._cases[label] for label in self._done if self._cases[label].by_map), None)
+        if case is None:
+            return {}
+        found = self._map(case)
+        arrays = {f"ddm/{key}": value for key, value in found.items() if key != "seconds"}
+        if self._study.starred is not None:
+            arrays["ddm/starred"] = np.array(self._study.starred, dtype=float)
+        if "DDM" in self._done:
+            (value, _, errors), results = self._done["DDM"][None]
+            errors = dict(zip(self._cases["DDM"].grid, errors))
+            arrays["ddm/rule_errors"] = [errors.get(w, np.nan) for w in found["weights"]]
+            arrays["ddm/rule"] = [value, results[0]["rank"], errors[value]]
+        return arrays
+
+
+def _name(case, fraction):
+    return case.label if fraction is None else f"{case.label}-{fraction:g}"
+
+
+def _encoder_name(case):
+    if case.encoder is None:
+        return "encoder"
+    return case.encoder if case.encoder == "autotune" else type(case.encoder).__name__

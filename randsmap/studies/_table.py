@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from randsmap._io.files import write_atomically
 from randsmap.reports._page import percents
-from randsmap.studies._texts import data_file, documented
+from randsmap.studies._result import data_file, documented
 
 if TYPE_CHECKING:
     from randsmap.studies._result import StudyResult
