@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import randsmap
-from randsmap.datasets import LWRSolver, _lwr, _solving, make_lwr
+from randsmap.datasets import LWRSolver, _common, _lwr, make_lwr
 
 EPS = np.finfo(float).eps
 
@@ -163,9 +163,9 @@ def test_rounded_multiples_of_dt_are_whole_steps():
     a = solver.solve(r0, 0.3).fields
     assert np.array_equal(a, solver.solve(r0, 0.1 + 0.2).fields)
     assert np.array_equal(a, solver.solve(r0, 3 * 0.1).fields)
-    steps, fractions = _solving.steps_to(np.arange(1, 200001) * 0.005, 0.005)
+    steps, fractions = _common.steps_to(np.arange(1, 200001) * 0.005, 0.005)
     assert np.array_equal(steps, np.arange(1, 200001)) and not fractions.any()
-    steps, fractions = _solving.steps_to(np.array([0.25, 0.3 - 1e-9, 0.3 + 1e-9]), 0.1)
+    steps, fractions = _common.steps_to(np.array([0.25, 0.3 - 1e-9, 0.3 + 1e-9]), 0.1)
     assert steps.tolist() == [2, 2, 3]
     assert np.allclose(fractions, [0.5, 1 - 1e-8, 1e-8], atol=1e-14)
 

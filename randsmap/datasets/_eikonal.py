@@ -125,14 +125,11 @@ def travel_times(
     else:
         pivot = int(sources[-1]) // ny + 1 if len(sources) else 0
 
-    step = 64  # fields of one task
-
-    def task(i):
-        part = slice(i * step, (i + 1) * step)
+    def task(part):
         work = np.empty(crowd.eikonal_work_size(len(out[part]), nx, ny))
         crowd.eikonal(fields[part], kind, exits, dx, dy / dx, pivot, sweeping, work, out[part])
 
-    _parallel.parallel_for(task, -(-n // step))
+    _parallel.parallel_rows(task, n, 64)
 
 
 def check_pair(pair: Any, name: str) -> tuple[float, float]:

@@ -11,17 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.parameters import check_choice, check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import crowd
-from randsmap.datasets import _eikonal
-from randsmap.datasets._common import Output, RandomState, describe, documented
-from randsmap.datasets._solving import (
-    bounded_calls,
-    check_courant,
-    check_densities,
-    draw_runs,
-    run_trajectories,
-    snapshots_of_runs,
-    solve,
-)
+from randsmap.datasets import _common, _eikonal
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -137,7 +127,7 @@ class HughesSolver:
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx, "dy": self.dy}
         largest = 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
-        check_courant(self.courant, "2*v_max*dt*(1/dx + 1/dy)", largest, given)
+        _common.check_courant(self.courant, "2*v_max*dt*(1/dx + 1/dy)", largest, given)
         self._set_walls(obstacles, exit)
         x, y = (np.arange(nx) + 0.5) * self.dx, (np.arange(ny) + 0.5) * self.dy
         self.cell_centers = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
@@ -164,14 +154,15 @@ class HughesSolver:
             f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
         )
 
-    @documented
+    @_common.documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
         {solve}
         """
         cells = self._check_densities(initial, "initial")
-        return solve(partial(_integrate, self, normalised=False), cells, t_end, times, self.dt, np.ndim(initial) == 1)
+        integrate = partial(_integrate, self, normalised=False)
+        return _common.solve(integrate, cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
     def potential(self, density: ArrayLike) -> NDArray[np.float64]:
         """Potential phi of densities: the shortest walking time to the exit, s.
@@ -199,7 +190,7 @@ class HughesSolver:
         return potential.reshape(np.shape(density))
 
     def _check_densities(self, densities, name):
-        cells = check_densities(densities, name, len(self.mask), self.rho_max, 64 * _EPS)
+        cells = _common.check_densities(densities, name, len(self.mask), self.rho_max, 64 * _EPS)
         if cells[:, ~self.mask].any():
             row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
             i, j = divmod(k, self.shape[1])
@@ -225,16 +216,15 @@ def _corridor(solver):
 
 
 def _integrate(solver, initial, events, out, *, normalised, done=None):
-    """Integrate each row of initial, see `randsmap.datasets._solving`, in groups of the kernel's lanes.
+    """Integrate each row of initial, see `randsmap.datasets._common`, in groups of the kernel's lanes.
 
     done(steps) is called with the steps made, of all trajectories.
     """
-    n_trajectories, (nx, ny) = len(initial), solver.shape
+    nx, ny = solver.shape
     corridor = *_corridor(solver), solver.dx, solver.dy
     model = solver.dt, solver.v_max, solver.rho_max, solver.min_speed
 
-    def group_of_lanes(i, stopped):
-        group = slice(i * crowd.LANES, min((i + 1) * crowd.LANES, n_trajectories))
+    def group_of_lanes(group, stopped):
         n = group.stop - group.start
         # lanes without a trajectory repeat the first
         lanes = np.r_[np.arange(n), np.zeros(crowd.LANES - n, int)]
@@ -244,14 +234,14 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
         all_rows = np.full((len(steps), crowd.LANES), -1, np.intp)
         all_rows[:, :n] = rows
         limit = max(1, _UPDATES_PER_CALL // (crowd.LANES * nx * ny))
-        for call in bounded_calls(steps, fractions, all_rows, limit):
+        for call in _common.bounded_calls(steps, fractions, all_rows, limit):
             if stopped.is_set():
                 return
             crowd.run(state, work, *corridor, *model, *call, normalised, out)
             if done is not None:
                 done(int(call[0].sum()) * n)
 
-    run_trajectories(group_of_lanes, -(-n_trajectories // crowd.LANES))
+    _common.run_trajectories(group_of_lanes, len(initial), crowd.LANES)
 
 
 _DESCR = """\
@@ -269,17 +259,17 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
 
-@describe(_DESCR)
+@_common.describe(_DESCR)
 def make_hughes(
     n_trajectories: int = 80,
     snapshots_per_trajectory: int = 375,
     *,
-    random_state: RandomState = None,
+    random_state: _common.RandomState = None,
     n_cells: tuple[int, int] = (200, 50),
     t_end: float = 70.0,
     dt: float = 0.025,
     normalization: str = "before",
-    out: Output = None,
+    out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
     """Densities of a crowd: the data of the paper's Case Study 3.
@@ -327,13 +317,13 @@ def make_hughes(
         bump = _initial_bump(solver, *parameters)
         return parameters, bump / (bump.sum() * solver.dx * solver.dy) if normalization == "before" else bump
 
-    runs = draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
+    runs = _common.draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
     groups = (runs[2][i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
     total = sum(int(group.max()) * len(group) for group in groups)
     about = {"mask": solver.mask, "cell_centers": solver.cell_centers, "shape": solver.shape, "DESCR": _DESCR}
     with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
         integrate = partial(_integrate, solver, normalised=True, done=bar.update)
-        return snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
+        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
 
 
 def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):

@@ -114,7 +114,7 @@ def make_rotated_images(
     angles = steps * (2 * np.pi / n_samples)
     sums = np.empty(n_samples)
 
-    def fill(data, _, rows):
+    def fill(data, rows):
         kernel.rotate(padded, cosines[rows], sines[rows], data[rows], sums[rows])
         for i in np.flatnonzero(~(sums[rows] > 0))[:1]:
             raise ValueError(

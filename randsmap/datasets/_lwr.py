@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,16 +13,7 @@ from randsmap._interface.arrays import LARGEST, SMALLEST, as_array
 from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
-from randsmap.datasets._common import Output, RandomState, describe, documented
-from randsmap.datasets._solving import (
-    bounded_calls,
-    check_courant,
-    check_densities,
-    draw_runs,
-    run_trajectories,
-    snapshots_of_runs,
-    solve,
-)
+from randsmap.datasets import _common
 
 if TYPE_CHECKING:
     from sklearn.utils import Bunch
@@ -30,6 +22,7 @@ if TYPE_CHECKING:
 _UPDATES_PER_CALL = 20_000_000
 
 
+@dataclass(eq=False)
 class LWRSolver:
     """Finite-volume solver of the LWR traffic equation on a periodic road.
 
@@ -91,66 +84,59 @@ class LWRSolver:
     True
     """
 
-    def __init__(
-        self,
-        n_cells: int = 400,
-        *,
-        domain: tuple[float, float] = (-5.0, 5.0),
-        v_max: float = 2.0,
-        rho_max: float = 1.0,
-        dt: float = 0.005,
-    ) -> None:
-        self.n_cells = check_count(n_cells, "n_cells", low=2)
-        start, stop = as_array(domain, "domain", (2,)).tolist()
+    n_cells: int = 400
+    _: KW_ONLY
+    domain: tuple[float, float] = (-5.0, 5.0)
+    v_max: float = 2.0
+    rho_max: float = 1.0
+    dt: float = 0.005
+
+    def __post_init__(self) -> None:
+        self.n_cells = check_count(self.n_cells, "n_cells", low=2)
+        start, stop = as_array(self.domain, "domain", (2,)).tolist()
         if not 0 < stop - start < np.inf:
-            raise ValueError(f"domain must be (start, stop) with start < stop, got {domain!r}")
-        self.domain = (start, stop)
-        self.v_max = check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = check_number(rho_max, "rho_max", low=SMALLEST, high=LARGEST)
-        self.dt = check_number(dt, "dt", low=0.0, strict_low=True)
+            raise ValueError(f"domain must be (start, stop) with start < stop, got {self.domain!r}")
         self.dx = (stop - start) / self.n_cells
         if self.dx == 0:
-            raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {domain!r}")
+            raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {self.domain!r}")
+        self.domain = (start, stop)
+        self.v_max = check_number(self.v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = check_number(self.rho_max, "rho_max", low=SMALLEST, high=LARGEST)
+        self.dt = check_number(self.dt, "dt", low=0.0, strict_low=True)
         self.courant = self.v_max * self.dt / self.dx
         given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx}
-        check_courant(self.courant, "v_max*dt/dx", self.dx / self.v_max, given)
+        _common.check_courant(self.courant, "v_max*dt/dx", self.dx / self.v_max, given)
         self.cell_centers = start + (np.arange(self.n_cells) + 0.5) * self.dx
 
-    def __repr__(self) -> str:
-        return (
-            f"LWRSolver(n_cells={self.n_cells}, domain={self.domain}, v_max={self.v_max}, "
-            f"rho_max={self.rho_max}, dt={self.dt})"
-        )
-
-    @documented
+    @_common.documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
         {solve}
         """
-        cells = check_densities(initial, "initial", self.n_cells, self.rho_max)
-        return solve(partial(_integrate, self), cells, t_end, times, self.dt, np.ndim(initial) == 1)
+        cells = _common.check_densities(initial, "initial", self.n_cells, self.rho_max)
+        return _common.solve(partial(_integrate, self), cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
 
 def _integrate(solver, initial, events, out, done=None):
-    """Integrate each row of initial, see `randsmap.datasets._solving`; done(1) is called after each."""
+    """Integrate each row of initial, see `randsmap.datasets._common`; done(1) is called after each."""
     limit = max(1, _UPDATES_PER_CALL // solver.n_cells)
 
-    def trajectory(i, stopped):
-        steps, fractions, rows = events(slice(i, i + 1))
+    def trajectory(alone, stopped):
+        (field,), (steps, fractions, rows) = initial[alone], events(alone)
         # the kernel's state is rounded to multiples of a quantum: at time 0 the initial data are returned as they are
         later = (steps > 0) | (fractions > 0)
-        out[rows[~later, 0]] = initial[i]
-        state, rounding = _quantised(initial[i])
+        out[rows[~later, 0]] = field
+        state, rounding = _quantised(field)
         aside = np.empty_like(state)
-        for call in bounded_calls(steps[later], fractions[later], rows[later, 0], limit):
+        for call in _common.bounded_calls(steps[later], fractions[later], rows[later, 0], limit):
             if stopped.is_set():
                 return
             traffic.run(state, aside, solver.courant, solver.rho_max, rounding, *call, out)
         if done is not None:
             done(1)
 
-    run_trajectories(trajectory, len(initial))
+    _common.run_trajectories(trajectory, len(initial))
 
 
 def _quantised(densities):
@@ -178,17 +164,17 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 """
 
 
-@describe(_DESCR)
+@_common.describe(_DESCR)
 def make_lwr(
     n_trajectories: int = 100,
     snapshots_per_trajectory: int = 120,
     *,
-    random_state: RandomState = None,
+    random_state: _common.RandomState = None,
     n_cells: int = 400,
     t_end: float = 20.0,
     dt: float = 0.005,
     noise: float = 0.02,
-    out: Output = None,
+    out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
     """Densities of road traffic: the data of the paper's Case Study 1.
@@ -233,11 +219,11 @@ def make_lwr(
         draws = noise * rng.standard_normal(solver.n_cells)
         return parameters, _initial_bump(solver.cell_centers, *parameters, draws)
 
-    runs = draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
+    runs = _common.draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
     about = {"cell_centers": solver.cell_centers, "DESCR": _DESCR}
     with if_asked(progress), ProgressBar(n_trajectories, "LWR trajectories") as bar:
         integrate = partial(_integrate, solver, done=bar.update)
-        return snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
+        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
 
 
 def _initial_bump(x, amplitude, width, center, noise):

@@ -153,8 +153,8 @@ def _make(surface, ranges, n_samples, noise, description, names, descr, *, rando
     streams = _common.random_streams(random_state, -(-n_samples // block_size))
     coordinates = np.empty((n_samples, 2))
 
-    def fill(data, block, rows):
-        rng = streams[block]
+    def fill(data, rows):
+        rng = streams[rows.start // block_size]
         coordinates[rows] = rng.uniform(*ranges, size=(rows.stop - rows.start, 2))
         x = surface(*coordinates[rows].T)
         x += noise * rng.standard_normal(x.shape)

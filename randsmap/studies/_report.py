@@ -68,11 +68,10 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     ...     studies.write_report(result, folder).name
     'report.html'
     """
-    template = page_template("randsmap.studies", REPORT)  # its error comes before the pictures are drawn
     claims = judge([result], missing=False)
     return write_page(
         Path(folder) / REPORT,
-        template,
+        page_template("randsmap.studies", REPORT),  # its error comes before the pictures are drawn
         title=result.title,
         result=result,
         sentences=_sentences(result, claims),
@@ -120,12 +119,8 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 
     {no_jinja}
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> from randsmap.studies import write_index
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_index([], folder).name
+    {run}
+    ...     studies.write_index([result], folder).name
     'index.html'
     """
     folder = Path(folder)

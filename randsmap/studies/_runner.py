@@ -380,8 +380,7 @@ class Part:
         return self._latents[name]
 
     def _encode(self, case):
-        Y_train, seconds_fit = timed(lambda: self._fit_encoder(case))
-        encoder = self._encoder(case)
+        (encoder, Y_train), seconds_fit = self._fitted_encoder(case)
         blocks = [timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()]
         latents = {
             "train": Y_train,
@@ -393,21 +392,21 @@ class Part:
         seconds = {"seconds_fit": seconds_fit, "seconds_test": sum(seconds for _, seconds in blocks)}
         return {**latents, **seconds, "encoder": repr(encoder)}
 
-    def _encoder(self, case):
-        """The fitted encoder of a case; fitted again after an interruption, to the same bits."""
+    def _fitted_encoder(self, case):
+        """((a case's encoder, its training latents), seconds); fitted again after an interruption, to the same bits."""
+
+        def fit():
+            usual = self._study.encoder
+            encoder = usual if case.encoder is None else case.encoder
+            if case.encoder == "autotune":
+                encoder = chosen_encoder(self._F_train, usual.n_components, alpha=usual.alpha, groups=self._groups)
+            encoder = clone(encoder)
+            return encoder, np.asarray(encoder.fit_transform(self._F_train))
+
         name = _encoder_name(case)
         if name not in self._encoders:
-            self._fit_encoder(case)
+            self._encoders[name] = timed(fit)
         return self._encoders[name]
-
-    def _fit_encoder(self, case):
-        """The training latents of a case's encoder, which is fitted and kept."""
-        usual = self._study.encoder
-        encoder = usual if case.encoder is None else case.encoder
-        if case.encoder == "autotune":
-            encoder = chosen_encoder(self._F_train, usual.n_components, alpha=usual.alpha, groups=self._groups)
-        encoder = self._encoders[_encoder_name(case)] = clone(encoder)
-        return np.asarray(encoder.fit_transform(self._F_train))
 
     # --- tuning ----------------------------------------------------------------------------------
 
@@ -505,7 +504,7 @@ class Part:
         if fraction is not None:
             decoder.set_params(features__n_features=fraction, random_state=seed)
         if isinstance(decoder, randsmap.KNNDecoder):
-            decoder.set_params(encoder=self._encoder(case))
+            decoder.set_params(encoder=self._fitted_encoder(case)[0][0])
         return decoder
 
     def _fit_decoder(self, case, fraction, value, run):
@@ -522,7 +521,7 @@ class Part:
         """Errors and seconds of one draw on both sets; of the first draw also the arrays of its figure."""
         latents, conserves = self._encoded(case), self._study.conserves
         decoder, seconds_fit = self._fit_decoder(case, fraction, value, run)
-        decode = self._encoder(case).inverse_transform if decoder is None else decoder.predict
+        decode = self._fitted_encoder(case)[0][0].inverse_transform if decoder is None else decoder.predict
         # a training point is not its own neighbour
         others = {"exclude": np.arange(self._n_train)} if isinstance(decoder, randsmap.KNNDecoder) else {}
         F_hat = decode(latents["train"], **others)
@@ -541,13 +540,12 @@ class Part:
             "test": error_summary(test, conserves, seconds_test),
             "rank": getattr(decoder, "rank_", None),
         }
-        return result if run else {**result, "figure": self._figure(np.concatenate(shown), test[0, :MAX_SHOWN])}
-
-    def _figure(self, F_hat, errors):
-        figure = {**self._view.describe(F_hat), "errors": errors}
-        if self._view.axes:
-            figure["field"] = F_hat[self._shown_index].reshape(self._view.shape)
-        return figure
+        if run == 0:
+            F_hat = np.concatenate(shown)
+            result["figure"] = {**self._view.describe(F_hat), "errors": test[0, :MAX_SHOWN]}
+            if self._view.axes:
+                result["figure"]["field"] = F_hat[self._shown_index].reshape(self._view.shape)
+        return result
 
     def _row(self, case, fraction, tuned, results, split):
         value, seconds_tune, _ = tuned
@@ -601,14 +599,14 @@ class Part:
                 arrays.update({f"field/{name}": axis for name, axis in zip("xy", view.axes.values())})
             if view.mask is not None:
                 arrays["field/mask"] = view.mask
-        for label, runs in self._done.items():
-            arrays.update({f"decoder/{label}/{key}": value for key, value in self._best_figure(label, runs).items()})
+        for case in self._chosen:
+            arrays.update({f"decoder/{case.label}/{key}": value for key, value in self._best_figure(case).items()})
         arrays.update(self._map_arrays())
         return {key: np.asarray(value) for key, value in arrays.items()}
 
-    def _best_figure(self, label, runs):
+    def _best_figure(self, case):
         """The figure of a decoder at the feature count of the least training error."""
-        case = self._cases[label]
+        runs = self._done[case.label]
         medians = {P: np.median([result["train"]["rel_l2"] for result in results]) for P, (_, results) in runs.items()}
         fraction = min(medians, key=medians.get)
         value = runs[fraction][0][0]
@@ -617,7 +615,7 @@ class Part:
         return {"features_per_sample": np.nan if fraction is None else fraction, **figure}
 
     def _map_arrays(self):
-        case = next((self._cases[label] for label in self._done if self._cases[label].by_map), None)
+        case = next((case for case in self._chosen if case.by_map), None)
         if case is None:
             return {}
         found = self._map(case)

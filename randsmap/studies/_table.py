@@ -101,15 +101,8 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
         Such as `StudyResult.rows`.
     {path}
 
-    Examples
-    --------
-    >>> import tempfile, pathlib
-    >>> from randsmap.studies import write_csv
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "table.csv")
-    ...     write_csv([{"decoder": "POD", "n_train": 1000}], path)
-    ...     path.read_text().count("POD")
-    1
+    {run}
+    ...     studies.write_csv(result.rows, pathlib.Path(folder, "table.csv"))
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
