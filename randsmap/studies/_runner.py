@@ -380,7 +380,7 @@ class Part:
         return self._latents[name]
 
     def _encode(self, case):
-        (encoder, Y_train), seconds_fit = self._fitted_encoder(case)
+        (encoder, Y_train), seconds_fit = self._encoder(case)
         blocks = [timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()]
         latents = {
             "train": Y_train,
@@ -392,7 +392,7 @@ class Part:
         seconds = {"seconds_fit": seconds_fit, "seconds_test": sum(seconds for _, seconds in blocks)}
         return {**latents, **seconds, "encoder": repr(encoder)}
 
-    def _fitted_encoder(self, case):
+    def _encoder(self, case):
         """((a case's encoder, its training latents), seconds); fitted again after an interruption, to the same bits."""
 
         def fit():
@@ -504,7 +504,7 @@ class Part:
         if fraction is not None:
             decoder.set_params(features__n_features=fraction, random_state=seed)
         if isinstance(decoder, randsmap.KNNDecoder):
-            decoder.set_params(encoder=self._fitted_encoder(case)[0][0])
+            decoder.set_params(encoder=self._encoder(case)[0][0])
         return decoder
 
     def _fit_decoder(self, case, fraction, value, run):
@@ -521,7 +521,7 @@ class Part:
         """Errors and seconds of one draw on both sets; of the first draw also the arrays of its figure."""
         latents, conserves = self._encoded(case), self._study.conserves
         decoder, seconds_fit = self._fit_decoder(case, fraction, value, run)
-        decode = self._fitted_encoder(case)[0][0].inverse_transform if decoder is None else decoder.predict
+        decode = self._encoder(case)[0][0].inverse_transform if decoder is None else decoder.predict
         # a training point is not its own neighbour
         others = {"exclude": np.arange(self._n_train)} if isinstance(decoder, randsmap.KNNDecoder) else {}
         F_hat = decode(latents["train"], **others)
