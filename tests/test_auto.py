@@ -1,5 +1,7 @@
 """AutoDecoder, the blend it makes, and autotune."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
@@ -249,7 +251,7 @@ def test_held_out_errors_are_those_of_decoders_fitted_anew(family):
     labels = np.repeat(np.arange(6), 10)
     Y /= Y.std(axis=0)
     samples = Samples(Y, F, np.ones(60), labels, np.random.RandomState(0))
-    trial = starts_of([family], 2)[0][0].at(3, 1e-4)
+    trial = replace(starts_of([family], 2)[0][0], value=3, strength=1e-4)
     residuals = samples.residuals(trial)
     decoder = trial.decoder(np.ones(2), 60, samples.seed)
     kept = labels != 4

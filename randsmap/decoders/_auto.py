@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.utils import Bunch
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.spectral import PATH
 from randsmap._linalg.svd import principal_coordinates
@@ -28,7 +29,6 @@ from randsmap.decoders._trials import (
     leading,
     search,
     search_threads,
-    stratified,
 )
 from randsmap.invariants import InvariantParameters, norm_weights
 from randsmap.metrics import field_norms
@@ -36,6 +36,13 @@ from randsmap.metrics import field_norms
 
 class Results(Bunch):
     """A table: one array per column, one entry per trial."""
+
+    @classmethod
+    def of(cls, trials: Sequence[Any], chosen: Sequence[Any], row: Callable[[Any], dict[str, Any]]) -> Self:
+        """The table of the rows of trials, and whether each is one of the chosen."""
+        known = set(map(id, chosen))
+        rows = [{**row(trial), "chosen": id(trial) in known} for trial in trials]
+        return cls(**{name: np.array([row[name] for row in rows]) for name in rows[0]})
 
     @property
     def frame(self) -> Any:
@@ -62,6 +69,7 @@ def _as_cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
+@shared_texts
 @estimator
 class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """The decoder that held-out errors choose among kernels, random features, polynomials and k-NN mixtures.
@@ -105,10 +113,10 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     Notes
     -----
     Held-out errors are exact and in closed form: leave-one-out, or leave-group-out where `groups` is given, for all
-    regularisations by one eigendecomposition per trial. A sample's error is relative to the norm of its field (or to
-    1e-3 of the median norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean
-    logarithm of the errors of the groups (or of 8 random parts): one group that no decoder can decode must not choose
-    alone.
+    regularisations by one eigendecomposition per trial, of the fields' coordinates in all modes above round-off. A
+    sample's error is relative to the norm of its field (or to 1e-3 of the median norm), and at most 1. The score is the
+    mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
+    parts): one group that no decoder can decode must not choose alone.
 
     Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
     with groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest
@@ -147,23 +155,11 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates, n >= 2.
-        y : array-like (n, M) or (n, *shape)
-            Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. Large
-            memory-mapped ones are read by blocks; the search works with their coordinates in all modes above round-off.
+        {training}
         groups : array-like (n,) or None
             Labels of groups, such as trajectories or blocks of time, that are held out as a whole. At least two.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If an argument is not as described, a parameter is out of range, or the fields do not satisfy given
-            invariants or bounds. The estimator then keeps its state.
+        {result_of_fit}
         """
         threads = search_threads(np.shape(y)[0] if np.ndim(y) else 0)
         with threads, extrapolation_ignored():
@@ -186,7 +182,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         everything = Samples(X / units, G, field_norms(F, cell_weights=weights), labels, rng)
         # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
         count = min(n, max(1000, round(validation * n)))
-        searched = everything.subset(stratified(labels, n, count, rng), rng) if count < n else everything
+        searched = everything.subset(count, rng) if count < n else everything
         trials = search(searched, n_trials, families)
         members = candidates(everything, trials)
         if count < n:  # judged anew, on all samples
@@ -203,7 +199,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             bounds=self.bounds,
         ).fit(X, np.asarray(y)[:, None] if self._one_output else y)
         self.held_out_error_ = error
-        self.results_, self.on_edge_ = _table(trials, members, units, n), _edges(members[0])
+        self.results_ = Results.of(trials, members, lambda trial: _row(trial, units, n))
+        self.on_edge_ = _edges(members[0])
         return self.best_decoder_.fitted
 
     invariants_ = of_fit("invariants")
@@ -217,23 +214,19 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         return not hasattr(self, "best_decoder_") or require(self.best_decoder_, capability)
 
 
-def _table(trials, members, units, n):
-    chosen = {id(trial) for trial in members}
-    scales = np.array([trial.scales * units for trial in trials])
-    return Results(
-        family=np.array([trial.family for trial in trials]),
-        nu=np.array([np.nan if trial.nu is None else trial.nu for trial in trials]),
-        degree=np.array([-1 if trial.degree is None else trial.degree for trial in trials]),
-        **{f"length_scale_{j + 1}": scales[:, j] for j in range(scales.shape[1])},
-        regularization=np.array([np.nan if t.family in COUNTED else t.regularization(n) for t in trials]),
-        **{
-            name: np.array([int(t.value) if t.family == family and np.isfinite(t.value) else 0 for t in trials])
-            for family, (name, _) in COUNTED.items()
-        },
-        error=np.array([trial.error for trial in trials]),
-        score=np.array([trial.score for trial in trials]),
-        chosen=np.array([id(trial) in chosen for trial in trials]),
-    )
+def _row(trial, units, n):
+    """A trial in the table of results."""
+    counts = {name: int(trial.value) if trial.family == family else 0 for family, (name, _) in COUNTED.items()}
+    return {
+        "family": trial.family,
+        "nu": np.nan if trial.nu is None else trial.nu,
+        "degree": -1 if trial.degree is None else trial.degree,
+        **{f"length_scale_{j}": length for j, length in enumerate(trial.scales * units, 1)},
+        "regularization": np.nan if trial.family in COUNTED else trial.regularization(n),
+        **counts,
+        "error": trial.error,
+        "score": trial.score,
+    }
 
 
 def _edges(trial):

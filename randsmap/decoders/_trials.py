@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import pairwise_distances_chunked
 
 from randsmap._interface.arrays import as_labels
 from randsmap._io.progress import steps
-from randsmap._linalg.distances import Radial, fill_pairs, polynomial_tail
+from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.scales import error_scales
 from randsmap._linalg.spectral import lambda_path
@@ -49,58 +50,40 @@ LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
 _LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
 
-# family, nu, degree, length scale in standard deviations of the latents: where a search starts
-_STARTS: tuple[tuple[str, float | None, int | None, float], ...] = (
-    (KNN, None, None, 1.0),
-    (THIN_PLATE, None, 1, 1.0),
-    (GAUSSIAN, None, 1, 1.0),
-    (MATERN, 1.5, 1, 3.0),
-    (MATERN, 2.5, 1, 3.0),
-    (GAUSSIAN, None, 1, 3.0),
-    (MATERN, 2.5, 1, 10.0),
-    (GAUSSIAN, None, 1, 10.0),
-    (MATERN, 1.5, 1, 1.0),
-    (MATERN, 1.5, 1, 10.0),
-    (GAUSSIAN, None, 1, 0.3),
-    (GAUSSIAN, None, 0, 1.0),
-    (MATERN, 1.5, 0, 3.0),
-    (MATERN, 2.5, 0, 3.0),
-    (POLYNOMIAL, None, 2, 1.0),
-    (POLYNOMIAL, None, 3, 1.0),
-    (POLYNOMIAL, None, 4, 1.0),
-    (DOUBLE_DIFFUSION_MAPS, None, None, 1.0),
-    (SIGMOID, None, 0, 0.3),
-    (MULTI_GAUSSIAN, None, 0, 0.3),
-    (FOURIER, None, 0, 1.0),
-    (MATERN_FEATURES, 1.5, 0, 3.0),
-    (MULTISCALE_FOURIER, None, 0, 0.3),
-    (SIGMOID, None, 0, 0.1),
-    (SIGMOID, None, 0, 1.0),
-    (FOURIER, None, 0, 3.0),
-    (MATERN_FEATURES, 2.5, 0, 3.0),
-)
+# where a search starts: members of the families, in this order, as (nu, degree, length scale in standard deviations)
+_STARTS: dict[str, tuple[tuple[float | None, int | None, float], ...]] = {
+    KNN: ((None, None, 1.0),),
+    THIN_PLATE: ((None, 1, 1.0),),
+    GAUSSIAN: ((None, 1, 1.0), (None, 1, 3.0), (None, 1, 10.0), (None, 1, 0.3), (None, 0, 1.0)),
+    MATERN: ((1.5, 1, 3.0), (2.5, 1, 3.0), (2.5, 1, 10.0), (1.5, 1, 1.0), (1.5, 1, 10.0), (1.5, 0, 3.0), (2.5, 0, 3.0)),
+    POLYNOMIAL: ((None, 2, 1.0), (None, 3, 1.0), (None, 4, 1.0)),
+    DOUBLE_DIFFUSION_MAPS: ((None, None, 1.0),),
+    SIGMOID: ((None, 0, 0.3), (None, 0, 0.1), (None, 0, 1.0)),
+    MULTI_GAUSSIAN: ((None, 0, 0.3),),
+    FOURIER: ((None, 0, 1.0), (None, 0, 3.0)),
+    MATERN_FEATURES: ((1.5, 0, 3.0), (2.5, 0, 3.0)),
+    MULTISCALE_FOURIER: ((None, 0, 0.3),),
+}
 
 
 def check_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The names of the families, each once; None: all. ValueError, which lists them, for others."""
+    """The names of the families, each once; None: all. ValueError, which lists them, for others or none."""
     if families is None:
         return FAMILIES
     names = (families,) if isinstance(families, str) else tuple(families)
-    known = ", ".join(map(repr, FAMILIES))
-    if not names:
-        raise ValueError(f"families must name at least one of {known}, got none")
-    for name in names:
-        if name not in FAMILIES:
-            raise ValueError(f"families must be among {known}, or None for all, got {name!r}")
+    wrong = [repr(name) for name in names if name not in FAMILIES]
+    if wrong or not names:
+        known = ", ".join(map(repr, FAMILIES))
+        raise ValueError(f"families must be among {known}, or None for all, got {wrong[0] if wrong else 'none'}")
     return tuple(dict.fromkeys(names))
 
 
 def starts_of(families: Sequence[str], d: int) -> list[list[Trial]]:
     """Where a search over these families for decoders of d latents starts: of each family its members."""
-    order = dict.fromkeys(family for family, *_ in _STARTS if family in families)
     return [
-        [Trial(kind, nu, degree, np.full(d, scale), np.nan) for kind, nu, degree, scale in _STARTS if kind == family]
-        for family in order
+        [Trial(family, nu, degree, np.full(d, scale)) for nu, degree, scale in members]
+        for family, members in _STARTS.items()
+        if family in families
     ]
 
 
@@ -112,7 +95,7 @@ class Trial:
     nu: float | None
     degree: int | None
     scales: _Values  # in standard deviations of the latents
-    value: float  # lambda over the largest eigenvalue, k, or the rank
+    value: float = np.nan  # lambda over the largest eigenvalue, k, or the rank
     strength: float = np.nan  # lambda, a sample
     score: float = np.inf
     error: float = np.nan
@@ -131,19 +114,13 @@ class Trial:
             logs = logs - logs[0]
         return self.kind, tuple(np.round(logs, 3))
 
-    def at(self, value: float, strength: float = np.nan) -> Trial:
-        """The trial at another value, not judged yet."""
-        return Trial(self.family, self.nu, self.degree, self.scales, value, strength)
-
     def neighbors(self, step: float) -> list[Trial]:
         """Trials of the same kind whose scales, all or one of them, differ by a factor exp(+-step)."""
         d = len(self.scales)
         moves = [] if self.family in (*_SCALE_FREE, *_UNSCALED) else [np.ones(d)]
         if d > 1 and self.family not in _UNSCALED:
             moves += list(np.eye(d))
-        found = [
-            Trial(*self.kind, self.scales * np.exp(sign * step * move), np.nan) for move in moves for sign in (1, -1)
-        ]
+        found = [Trial(*self.kind, self.scales * np.exp(sign * step * move)) for move in moves for sign in (1, -1)]
         return [t for t in found if LENGTHS[0] <= t.scales.min() and t.scales.max() <= LENGTHS[1]]
 
     def dual(self, X: _Values, seed: int) -> Dual:
@@ -236,33 +213,35 @@ class Samples:
 
     def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
         """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
-        _, values = COUNTED.get(trial.family, ("", ()))
-        if trial.family == KNN:
-            # at most half of the points that are left when the largest group is held out
-            fewest = len(self.X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
-            for new in [trial.at(k) for k in values if k <= max(1, fewest // 2)]:
-                yield new, self.residuals(new)
+        if trial.family in COUNTED:
+            for count, residuals in self._counted(trial, COUNTED[trial.family][1]):
+                yield replace(trial, value=count), residuals
             return
-        if trial.family == DOUBLE_DIFFUSION_MAPS:
-            for rank, residuals in self._harmonic_residuals(self.X / trial.scales, values).items():
-                yield trial.at(rank), residuals
-            return
-        dual = trial.dual(self.X, self.seed)
+        dual = Dual(*trial.functions(self.X, self.seed))
         hat = dual.complete_hat()
         for value, regularization in lambda_path(hat.largest, dual.smallest):
-            yield (
-                trial.at(value, regularization / trial.per_sample(len(self.X))),
-                hat.residuals(self.G, regularization, self.groups),
-            )
+            strength = regularization / trial.per_sample(len(self.X))
+            yield replace(trial, value=value, strength=strength), hat.residuals(self.G, regularization, self.groups)
 
     def residuals(self, trial: Trial) -> _Values:
         """Residuals of held-out fields at the trial's own lambda, number of neighbours or rank."""
-        if trial.family == KNN:
-            return self._neighbor_residuals(self.X / trial.scales, int(trial.value))
-        if trial.family == DOUBLE_DIFFUSION_MAPS:
-            (residuals,) = self._harmonic_residuals(self.X / trial.scales, [int(trial.value)]).values()
+        if trial.family in COUNTED:
+            ((_, residuals),) = self._counted(trial, [int(trial.value)])
             return residuals
-        return trial.dual(self.X, self.seed).residuals(self.G, trial.regularization(len(self.X)), self.groups)
+        dual = Dual(*trial.functions(self.X, self.seed))
+        return dual.residuals(self.G, trial.regularization(len(self.X)), self.groups)
+
+    def _counted(self, trial, counts):
+        """(count, residuals) for numbers of neighbours or ranks, as far as the samples allow them."""
+        X = self.X / trial.scales
+        if trial.family == DOUBLE_DIFFUSION_MAPS:
+            yield from self._harmonic_residuals(X, counts).items()
+            return
+        # at most half of the points that are left when the largest group is held out
+        fewest = len(X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
+        for k in counts:
+            if k <= max(1, fewest // 2):
+                yield k, self._neighbor_residuals(X, k)
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set what held-out fields miss, their mean error and the score."""
@@ -307,19 +286,25 @@ class Samples:
 
     def nearest(self) -> NDArray[np.intp]:
         """For each sample the one of nearest latents among the others, or among those of other groups."""
-        X, n = self.X, len(self.X)
-        labels = np.arange(n) if self.labels is None else self.labels
-        out = np.empty(n, dtype=np.intp)
-        step = max(1, (1 << 22) // n)  # rows whose distances take 32 MB
-        for a in range(0, n, step):
-            block = X[a : a + step]
-            D = fill_pairs(block, X, 0.0, np.empty((len(block), n)))
-            D[labels[a : a + step, None] == labels] = np.inf
-            out[a : a + step] = D.argmin(axis=1)
-        return out
+        labels = np.arange(len(self.X)) if self.labels is None else self.labels
 
-    def subset(self, rows: NDArray[np.intp], rng: Any) -> Samples:
-        """Some of the samples, with random combinations of the coordinates if these are many."""
+        def nearest_other(D, first):
+            D[labels[first : first + len(D), None] == labels] = np.inf
+            return D.argmin(axis=1)
+
+        options = {"metric": "sqeuclidean", "working_memory": 32}  # MB
+        return np.concatenate(list(pairwise_distances_chunked(self.X, reduce_func=nearest_other, **options)))
+
+    def subset(self, count: int, rng: Any) -> Samples:
+        """`count` of the samples at random, of each group its share, at least one.
+
+        They have random combinations of the coordinates if these are many.
+        """
+        n = len(self.X)
+        parts = [
+            rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in self.groups or [np.arange(n)]
+        ]
+        rows = np.sort(np.concatenate(parts))
         labels = None if self.labels is None else self.labels[rows]
         G, size = self.G[rows], 128
         # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
@@ -342,14 +327,6 @@ def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
     return labels.astype(np.intp)
 
 
-def stratified(labels, n, count, rng):
-    """`count` of n rows at random, in order; of each group its share, at least one."""
-    parts = [np.arange(n)] if labels is None else [np.flatnonzero(labels == g) for g in range(labels.max() + 1)]
-    chosen = [rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in parts]
-    return np.sort(np.concatenate(chosen))
-
-
-# -- The search ------------------------------------------------------------------------------------
 _ALWAYS_REFINED = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
 _LARGEST = 12  # decoders in the blend, at most
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
@@ -389,7 +366,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
                 proposals = _refinement(found, turn, step)
                 step = step if proposals else step / 2
             turn += 1
-        found += [trial for proposal in unknown(proposals, found) for trial in _best_of_path(samples, proposal)]
+        found += [trial for proposal in proposals for trial in _best_of_path(samples, proposal)]
         for trial in leading(found)[_LARGEST:]:
             trial.residuals = None  # memory: the blend takes those of the best alone
     return found
@@ -397,12 +374,8 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
 
 def _best_of_path(samples, proposal):
     """The best trial of a path of lambdas or ranks; of k-NN mixtures all trials."""
-    path: list[Trial] = []
-    for trial, residuals in samples.path(proposal):
-        path.append(samples.judge(trial, residuals))
-        if proposal.family != KNN:
-            path = leading(path)[:1]
-    return path
+    path = (samples.judge(trial, residuals) for trial, residuals in samples.path(proposal))
+    return list(path) if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
 
 
 def leading(trials: list[Any]) -> list[Any]:
@@ -416,7 +389,7 @@ def _refinement(found, turn, step):
     Families that are not `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their
     scales follow the noise of few samples (on 58 fields the error grew by 1.4 times).
     """
-    ranked = [trial for trial in leading(found) if np.isfinite(trial.score)]
+    ranked = leading(found)
     others = [trial for trial in ranked if trial.family != KNN]
     best: dict[Any, Trial] = {}
     for trial in others or ranked:
