@@ -211,25 +211,24 @@ class Samples:
         self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
 
-    def path(self, trial: Trial) -> Iterator[tuple[Trial, _Values]]:
-        """The trial at each lambda, number of neighbours or rank, and what held-out fields then miss."""
+    def path(self, trial: Trial) -> Iterator[Trial]:
+        """The trial at each lambda, number of neighbours or rank, judged."""
         if trial.family in COUNTED:
             for count, residuals in self._counted(trial, COUNTED[trial.family][1]):
-                yield replace(trial, value=count), residuals
+                yield self.judge(replace(trial, value=count), residuals)
             return
-        dual = Dual(*trial.functions(self.X, self.seed))
+        dual = trial.dual(self.X, self.seed)
         hat = dual.complete_hat()
         for value, regularization in lambda_path(hat.largest, dual.smallest):
-            strength = regularization / trial.per_sample(len(self.X))
-            yield replace(trial, value=value, strength=strength), hat.residuals(self.G, regularization, self.groups)
+            new = replace(trial, value=value, strength=regularization / trial.per_sample(len(self.X)))
+            yield self.judge(new, hat.residuals(self.G, regularization, self.groups))
 
     def residuals(self, trial: Trial) -> _Values:
-        """Residuals of held-out fields at the trial's own lambda, number of neighbours or rank."""
+        """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""
         if trial.family in COUNTED:
             ((_, residuals),) = self._counted(trial, [int(trial.value)])
             return residuals
-        dual = Dual(*trial.functions(self.X, self.seed))
-        return dual.residuals(self.G, trial.regularization(len(self.X)), self.groups)
+        return trial.dual(self.X, self.seed).residuals(self.G, trial.regularization(len(self.X)), self.groups)
 
     def _counted(self, trial, counts):
         """(count, residuals) for numbers of neighbours or ranks, as far as the samples allow them."""
@@ -374,7 +373,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
 
 def _best_of_path(samples, proposal):
     """The best trial of a path of lambdas or ranks; of k-NN mixtures all trials."""
-    path = (samples.judge(trial, residuals) for trial, residuals in samples.path(proposal))
+    path = samples.path(proposal)
     return list(path) if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
 
 
