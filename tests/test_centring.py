@@ -99,8 +99,9 @@ def test_the_bias_row_is_the_mean_less_what_the_mean_features_give(name):
     if name in RANDOM:
         phi = decoder.features_.transform(Y)
     else:
-        eye = np.vstack([np.zeros(linear.basis.size), np.eye(linear.basis.size)])
-        phi = LinearMap(linear.basis, eye).fields(Y)
+        size = len(linear.A) - 1
+        eye = np.vstack([np.zeros(size), np.eye(size)])
+        phi = LinearMap(linear.basis, eye, combinations=linear.combinations).fields(Y)
     expected = F.mean(axis=0) - phi.mean(axis=0) @ linear.A[1:]
     free = ~getattr(decoder, "constant_cells_", np.zeros(20, bool))
     bound = 1e3 * EPS * (1 + np.abs(linear.A[1:]).sum(axis=0).max() * np.abs(phi).max())

@@ -102,7 +102,7 @@ class KernelFit(Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, self.lengths, centre=self.centre)
+        basis = kernel_basis(self.radial, self.points, self.lengths, self.centre)
         return LinearMap(basis, self.coefficients, self.invariants)
 
     @cached_property
@@ -333,8 +333,10 @@ class HarmonicFit(Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         """The map from latents to fields."""
-        basis = kernel_basis(self.radial, self.points, self.latent_scale, weights=self.weights)
-        return LinearMap(basis, self.coefficients if self.expanded is None else self.expanded, self.invariants)
+        basis = kernel_basis(self.radial, self.points, self.latent_scale)
+        A = self.coefficients if self.expanded is None else self.expanded
+        combinations = None if self.weights is None else np.vstack([np.zeros((1, self.rank)), self.weights])
+        return LinearMap(basis, A, self.invariants, combinations)
 
     @cached_property
     def leverage(self) -> Leverage:

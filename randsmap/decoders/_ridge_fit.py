@@ -22,7 +22,7 @@ from randsmap.decoders._base import PAPER, Fit, fixed_regularization, is_fitted,
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
 from randsmap.maps.extrapolation import Leverage
-from randsmap.maps.linear_map import LinearMap, feature_basis, reduced_basis
+from randsmap.maps.linear_map import LinearMap, feature_basis
 
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
@@ -132,7 +132,7 @@ class RidgeFit(Fit):
         basis, projected = feature_basis(self.features), self.invariants if self.projected else None
         if self.synthesis is None:
             return LinearMap(basis, self.coefficients, projected)
-        return LinearMap(reduced_basis(basis, self.coefficients), self.synthesis, projected)
+        return LinearMap(basis, self.synthesis, projected, self.coefficients)
 
     @property
     def training_points(self) -> NDArray[np.float64]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -418,12 +417,12 @@ class LinearMapHolder(FieldOutputMixin):
         if latents is not None:
             points = as_array(latents, "latents", (None, linear.basis.n_components))
             box = np.stack([points.min(axis=0), points.max(axis=0)])
-        arrays = linear.basis.coefficients(linear.A)
+        arrays = dict(linear.coefficients)
         if is_table or precision == "float32" or tol is not None:
             weights = getattr(linear.invariants, "cell_weights", None)
             # errors are those in the norm of the cell weights
-            unprojected, dtype = LinearMap(linear.basis, in_norm(linear.A, weights)), np.dtype(precision)
-            arrays = unprojected.basis.coefficients(unprojected.A)
+            unprojected = LinearMap(linear.basis, in_norm(linear.A, weights), None, linear.combinations)
+            arrays, dtype = dict(unprojected.coefficients), np.dtype(precision)
             if precision == "float32" or not is_table:
                 X = _sample(points, box, linear.n_cells)
                 arrays = _reduced(unprojected, arrays, X, dtype, None if is_table else tol)
@@ -473,8 +472,6 @@ def _reduced(unprojected, coefficients, X, dtype, tol):
             raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
         return _rounded(coefficients, dtype)
     basis, exact = unprojected.basis, unprojected.fields(X)
-    if basis.combinations is not None:
-        basis = replace(basis, size=len(basis.combinations) - 1, combinations=None)
     # float32 may add less than half of the 5e-6 that are promised
     allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf

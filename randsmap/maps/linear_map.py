@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array, check_cells, check_finite, check_out, check_samples, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
-from randsmap._interface.state import NOT_SAVED, Array, Part
+from randsmap._interface.state import Array, Part
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import blocks_to_fill, feature_matrix
@@ -38,10 +38,7 @@ _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, whi
 # -- Functions of the latent point -----------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Functions that C evaluates: their kind, the number of their activation or kernel, and arrays.
-
-    With `combinations` B (P+1, size) of P functions phi these are the functions [1 | phi] B.
-    """
+    """Functions that C evaluates: their kind, the number of their activation or kernel, and arrays."""
 
     kind: int
     n_components: int
@@ -51,26 +48,11 @@ class Basis:
     low: float = 0.0
     high: float = 0.0
     arrays: dict[str, _Values] = field(default_factory=dict)
-    combinations: _Values | None = None
-
-    def coefficients(self, A: _Values) -> dict[str, _Values]:
-        """Bias and coefficients, or two factors of them, of the fields [1 | functions] A."""
-        B = self.combinations
-        if B is None:
-            return {"bias": A[0], "coefficients": A[1:]}
-        return {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
 
 
 def identity_basis(size: int) -> Basis:
     """The coordinates themselves: phi(y) = y, of length `size`."""
     return Basis(kind=_kernel.IDENTITY, n_components=size, size=size)
-
-
-def reduced_basis(basis: Any, B: _Values) -> Any:
-    """The combinations [1 | phi(y)] B of another basis, B (P+1, r): the coordinates of fields in few modes."""
-    if isinstance(basis, Basis):
-        return replace(basis, size=B.shape[1], combinations=B)
-    return TransformerBasis(basis.transformer, basis.scale, B)
 
 
 def feature_basis(features: Any) -> Basis | TransformerBasis:
@@ -90,13 +72,11 @@ def feature_basis(features: Any) -> Basis | TransformerBasis:
     )
 
 
-def kernel_basis(
-    kernel: Any, points: _Values, lengths: _Values, *, weights: _Values | None = None, centre: _Values | None = None
-) -> Basis:
+def kernel_basis(kernel: Any, points: _Values, lengths: _Values, centre: _Values | None = None) -> Basis:
     """A radial kernel g(|x - z|^2) at points z (n, d), x = y / lengths and z in these units.
 
-    With weights (n, P) the functions are its combinations; with a centre (d,) a linear tail follows, the coordinates
-    (y - centre) / lengths. ``kernel.frozen()`` gives the kernel's entries of a `Basis`.
+    With a centre (d,) a linear tail follows, the coordinates (y - centre) / lengths. ``kernel.frozen()`` gives the
+    kernel's entries of a `Basis`.
     """
     n, d = points.shape
     arrays = {"columns": np.ascontiguousarray(points.T), "lengths": lengths}
@@ -104,10 +84,7 @@ def kernel_basis(
         arrays["points"] = points
     if centre is not None:
         arrays["tail_centre"] = centre
-    basis = Basis(n_components=d, size=n if centre is None else n + d, arrays=arrays, **kernel.frozen())
-    if weights is None:
-        return basis
-    return reduced_basis(basis, np.vstack([np.zeros((1, weights.shape[1])), weights]))
+    return Basis(n_components=d, size=n if centre is None else n + d, arrays=arrays, **kernel.frozen())
 
 
 def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Values, slice], _Values]) -> _Values:
@@ -120,7 +97,7 @@ def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Val
 
 
 class TransformerBasis:
-    """Any other transformer, of points in units of `scale` (d,), or combinations [1 | phi] B of its features.
+    """Any other transformer, of points in units of `scale` (d,).
 
     Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
     """
@@ -128,19 +105,13 @@ class TransformerBasis:
     _state = {
         "transformer": Part("transform", n_in="d", n_out="P"),
         "scale": Array("d", low=np.finfo(float).smallest_subnormal),
-        "combinations": NOT_SAVED,  # none of a fit's features
     }
 
     rows = 8192  # that a transformer maps at a time: bounded memory
-    combinations: _Values | None = None
+    size = None  # known from the rows of a transform
 
-    def __init__(self, transformer: Any, scale: _Values | None = None, combinations: _Values | None = None) -> None:
-        self.transformer, self.scale, self.combinations = transformer, scale, combinations
-
-    @property
-    def size(self) -> int | None:
-        """Number of functions; None: known from the rows of a transform."""
-        return None if self.combinations is None else self.combinations.shape[1]
+    def __init__(self, transformer: Any, scale: _Values | None = None) -> None:
+        self.transformer, self.scale = transformer, scale
 
     @property
     def n_features_in_(self) -> int:
@@ -158,8 +129,7 @@ class TransformerBasis:
         return X if self.scale is None else in_units(X, self.scale)
 
     def values(self, X: _Values) -> _Values:
-        B = self.combinations
-        return feature_matrix(self, X) if B is None else B[0] + feature_matrix(self, X, len(B) - 1) @ B[1:]
+        return feature_matrix(self, X)
 
     def jacobian(self, X: _Values) -> _Values:
         """Derivatives (n, P, d) of the transform."""
@@ -180,14 +150,13 @@ class TransformerBasis:
         return J if self.scale is None else J / self.scale
 
     def tangents(self, X: _Values, V: _Values | None) -> _Values:
-        J, B = self.jacobian(X).transpose(0, 2, 1), self.combinations
+        J = self.jacobian(X).transpose(0, 2, 1)
         T = J if V is None else V @ J
         check_finite(T, "the features' jacobian")
-        return T if B is None else T @ B[1:]
+        return T
 
     def contract(self, X: _Values, H: _Values) -> _Values:
-        B = self.combinations
-        return np.einsum("nkj,nk->nj", self.jacobian(X), H if B is None else H @ B[1:].T)
+        return np.einsum("nkj,nk->nj", self.jacobian(X), H)
 
     @property
     def not_frozen(self) -> str:
@@ -246,11 +215,12 @@ def map_arrays(
     return {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
 
 
-def _map_of_cells(basis, A, invariants, cells):
+def _map_of_cells(basis, A, invariants, combinations, cells):
     """The map to these cells (k,)."""
     if invariants is None:
-        return LinearMap(basis, np.ascontiguousarray(A[:, cells]))
-    return LinearMap(basis, invariants.gather_coefficients(A, cells))  # the projection is a correction of A
+        return LinearMap(basis, np.ascontiguousarray(A[:, cells]), None, combinations)
+    # the projection is a correction of A
+    return LinearMap(basis, invariants.gather_coefficients(A, cells), None, combinations)
 
 
 def _by_rows(call, first, *arrays):
@@ -291,7 +261,8 @@ def _checked(method, arrays, first=0):
 class LinearMap:
     """Fields [1 | phi(y)] A, each projected on its invariants: every ridge and kernel decoder, and POD.
 
-    `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias. The C structure of
+    `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias. With `combinations` B
+    (P+1, r) fields are [1 | [1 | phi(y)] B] A of A (r+1, M): B gives their coordinates in few modes. The C structure of
     rk_image.h does the work; `of` opens the same structure in the memory of an image. ValueError if the shapes do not
     fit: no kernel may read beyond an array.
     """
@@ -303,24 +274,31 @@ class LinearMap:
     _values: Any = None
     _bounded = _varying = False
 
-    def __init__(self, basis: Any, A: _Values, invariants: AffineInvariants | None = None) -> None:
+    def __init__(
+        self, basis: Any, A: _Values, invariants: AffineInvariants | None = None, combinations: _Values | None = None
+    ) -> None:
         # a view, so that reshaping the caller's array cannot change this one
         A = np.require(A, np.float64, ["C", "A"]).view()
-        wanted = basis.size and basis.size + 1, None if invariants is None else len(invariants.constant)
+        B, size = combinations, basis.size if combinations is None else combinations.shape[1]
+        wanted = size and size + 1, None if invariants is None else len(invariants.constant)
         if A.ndim != 2 or not len(A) or any(w is not None and w != s for w, s in zip(wanted, A.shape)):
             names = ["any" if w is None else str(w) for w in wanted]
             raise ValueError(
                 f"the decoder's coefficients must be an array ({', '.join(names)}), as after fit, got shape {A.shape}"
             )
-        self.basis, self.A, self.invariants = basis, A, invariants
+        self.basis, self.A, self.invariants, self.combinations = basis, A, invariants, B
+        # bias and coefficients, or two factors of them, of the fields
+        self.coefficients = {"bias": A[0], "coefficients": A[1:]}
+        if B is not None:
+            self.coefficients = {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
         # C gets the values of functions that it does not know
         self._values = None if isinstance(basis, Basis) else basis.values
-        evaluated = basis if self._values is None else identity_basis(len(A) - 1)
-        self.open_kernel(_kernel.Map(map_arrays(evaluated, evaluated.coefficients(A), invariants)))
+        evaluated = basis if self._values is None else identity_basis(len(A if B is None else B) - 1)
+        self.open_kernel(_kernel.Map(map_arrays(evaluated, self.coefficients, invariants)))
         self._bounded = invariants is not None and invariants.lower is not None
         self._varying = invariants is not None and invariants.varying
         # of parts of the whole projected fields; with bounds these depend on all cells. No cycle: A may be large
-        self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants))
+        self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants, B))
 
     @classmethod
     def of(cls, source: Any) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from dataclasses import replace
 
 import numpy as np
 from sklearn.base import clone
@@ -30,7 +29,7 @@ from randsmap import (
 from randsmap._kernels import distances as distance_kernels
 from randsmap._kernels import linear_map as map_kernels
 from randsmap._linalg import gram
-from randsmap.maps.linear_map import Basis, LinearMap, TransformerBasis
+from randsmap.maps.linear_map import Basis, LinearMap
 
 from fuzz_targets.inputs import EPS, WIDE, laid_out, quiet, refused, same_bits, size, spoiled, violation, within
 from helpers import with_common_invariants
@@ -174,7 +173,7 @@ def _plain_fields(decoder, X):
         return None
     phi, error = found
     linear = decoder.linear_map
-    A, B = linear.A.astype(WIDE), linear.basis.combinations
+    A, B = linear.A.astype(WIDE), linear.combinations
     if B is not None:  # of few modes: [1 | phi] B are their coordinates
         phi, error = _combined(phi, error, B.astype(WIDE))
     return _combined(phi, error, A)
@@ -244,15 +243,11 @@ def decoders(rng):
 
 def _terms(decoder):
     """phi and |A|; of decoders of few modes, [1 | phi] B A, that is |B| |A|."""
-    basis, A = decoder.linear_map.basis, np.abs(decoder.linear_map.A)
-    B = getattr(basis, "combinations", None)
+    linear = decoder.linear_map
+    A, B = np.abs(linear.A), linear.combinations
     if B is None:
-        return basis, A
-    if isinstance(basis, TransformerBasis):
-        functions = TransformerBasis(basis.transformer, basis.scale)
-    else:
-        functions = replace(basis, size=len(B) - 1, combinations=None)
-    return functions, np.vstack([A[:1] + np.abs(B[:1]) @ A[1:], np.abs(B[1:]) @ A[1:]])
+        return linear.basis, A
+    return linear.basis, np.vstack([A[:1] + np.abs(B[:1]) @ A[1:], np.abs(B[1:]) @ A[1:]])
 
 
 def _scale(decoder, X, F):
