@@ -27,6 +27,11 @@ ValueError, TypeError
     If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do
     not satisfy the invariants, or (numpy.linalg.LinAlgError) a requested factorisation fails. The estimator
     then keeps its state.""",
+    "raises_as_fit": """\
+Raises
+------
+ValueError, TypeError
+    As `fit`, of what does not concern the fields.""",
     "latents": """\
 X : array-like (n, d)
     Latent points; there may be no rows.""",

@@ -14,11 +14,11 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, check_domain, check_samples, validate_data
+from randsmap._interface.arrays import as_array, cache_aligned, check_domain, check_samples, validate_data
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
-from randsmap._interface.state import Count, check_fitted, not_frozen, restored_on_error
+from randsmap._interface.state import Count, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
@@ -26,7 +26,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
-from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights, own_values
+from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator, norm_weights, own_values
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import LinearMapHolder
 from randsmap.metrics import scaled_l2
@@ -101,12 +101,12 @@ def coordinates_of(F: Any) -> Any:
     return F.coordinates if isinstance(F, FactoredRows) else F
 
 
-def lift(A: NDArray[np.float64], F: Any) -> NDArray[np.float64]:
-    """Coefficients of the fields F from those of their `coordinates_of`."""
-    if not isinstance(F, FactoredRows):
-        return A
-    with blas_threads():
-        return multiply(A, F.basis)
+def constrained(A: NDArray[np.float64], F: Any, invariants: AffineInvariants | None) -> NDArray[np.float64]:
+    """Coefficients of the fields F from those of their `coordinates_of`, such that all fields keep the invariants."""
+    if isinstance(F, FactoredRows):
+        with blas_threads():
+            A = multiply(A, F.basis)
+    return cache_aligned(A if invariants is None else invariants.constrain_coefficients(A))
 
 
 # -- Parameters and capabilities -------------------------------------------------------------------
@@ -454,69 +454,6 @@ class HoldsFit:
         return float(self.fitted.leverage.limit)
 
 
-class LeverageOfPart:
-    """An estimator with the leverage of a part.
-
-    `leverage_from` names the parameter that is this part. `no_leverage` is the reason, a format with the estimator as
-    {0}, why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
-    """
-
-    leverage_from: str
-    no_leverage = ""
-
-    def leverage_points(self, X: Any) -> Any:
-        """X as the part's `leverage` takes it."""
-        return X
-
-    def _check_leverage(self) -> bool:
-        part = getattr(self, self.leverage_from)
-        if part is None and self.no_leverage:
-            raise AttributeError(self.no_leverage.format(self))
-        return part is None or require(part, "leverage")
-
-    def _leverage_part(self) -> Any:
-        self._check_leverage()
-        check_fitted(self, f"{self.leverage_from}_")
-        return getattr(self, f"{self.leverage_from}_")
-
-    @available_if(lambda self: self._check_leverage())
-    def leverage(self, X: ArrayLike) -> NDArray[Any]:
-        """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
-
-        `ConservativeRegressor` asks its regressor, `ManifoldModel` its decoder, `ShiftRegistration` its model (for any
-        theta). `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the
-        model has seen such fields is ``model_.leverage(latents(parameters))``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            As for `predict` or `inverse_transform`.
-
-        Returns
-        -------
-        ndarray (n,)
-            To be compared with `leverage_limit_`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
-            Before `fit`, as the part's `leverage`, or if it has none.
-        """
-        part = self._leverage_part()
-        result: NDArray[Any] = part.leverage(self.leverage_points(X))
-        return result
-
-    @property
-    def leverage_(self) -> float:
-        """The part's `leverage_`: the largest of the training points; AttributeError as `leverage`."""
-        return float(self._leverage_part().leverage_)
-
-    @property
-    def leverage_limit_(self) -> float:
-        """The part's `leverage_limit_`, above which decoded fields may be far off."""
-        return float(self._leverage_part().leverage_limit_)
-
-
 @shared_texts
 class LinearDecoder(LinearMapHolder, HoldsFit):
     """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
@@ -585,12 +522,9 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
-        Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants: with them
-
-            decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)
-
-        are the fields that it predicts, up to the round-off of the solver. The decoder is not changed, and what it was
-        fitted to does not matter.
+        Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants, up to the solver's
+        round-off: ``decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)``. The decoder is not changed,
+        and what it was fitted to does not matter.
 
         Parameters
         ----------
@@ -607,10 +541,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
             Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
             gives others. Where ``solver="auto"`` of `fit` would iterate, they are those of a direct solver.
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`, of what does not concern the fields.
+        {raises_as_fit}
         AttributeError
             ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
             ``constraint="training"``, whose correction is another at every point, have no such weights.
@@ -735,10 +666,7 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
         s : ndarray (r,), float64
             In descending order, without those that are round-off; the first is infinite with `center`.
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`, of what does not concern the fields.
+        {raises_as_fit}
 
         Examples
         --------

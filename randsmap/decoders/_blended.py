@@ -46,25 +46,29 @@ def limited(P: _Values, near: _Values, limit: Any) -> _Values:
 def geometric_median(P: _Values, smoothing: float) -> _Values:
     """The points x (n, r) that minimise the sum of distances to the points P (K, n, r), for each of n.
 
-    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable. Weiszfeld's iteration,
-    x = sum_k w_k p_k with w_k ~ 1 / |x - p_k|, or Newton's where that is better; all in the weights w, from the
-    distances |p_j - p_k| alone. E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
+    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable. Steps are those of
+    Newton's method, damped where that is better, or of Weiszfeld's iteration, x = sum_k w_k p_k with w_k ~ 1 / |x -
+    p_k|. E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
     """
-    K, n, _ = P.shape
-    W = np.full((n, K), 1 / K)
-    if K <= 2:  # of one or two points the mean is a median
-        return np.einsum("nk,knr->nr", W, P)
-    with np.errstate(over="ignore", invalid="ignore"):
-        D = np.stack([np.square(P - p).sum(axis=2) for p in P], axis=2).transpose(1, 0, 2)  # (n, K, K)
-        s = _squares(D, W)
-        # changes of the weights below 1e-11 move fields by no more of their distances; 50 is a guard
-        for _ in range(50):
-            new, new_s = _median_step(D, W, s, smoothing)
-            change = np.abs(new - W).max(initial=0)
-            W, s = new, new_s
-            if change < 1e-11:
-                break
-    return _polished(np.einsum("nk,knr->nr", W, P), P, smoothing)
+    if len(P) <= 2:  # of one or two points the mean is a median
+        return P.mean(axis=0)
+    # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
+    R = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
+    C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])
+    x, rows = C.mean(axis=0), np.arange(len(R))
+    for _ in range(50):  # a guard
+        E = x - C
+        d = _smoothed_distances(E, smoothing)
+        newton = hessian_solve(E, d, np.einsum("knr,kn->nr", E, 1 / d)[:, None])[:, 0]
+        trials = np.stack([*(x - damping * newton for damping in (1.0, 0.3, 0.1, 0.03)), _weighted(C, 1 / d)])
+        sums = np.stack([_smoothed_distances(trial - C, smoothing).sum(axis=0) for trial in trials])
+        sums[0] *= 1 - 1e-14  # Newton's step where round-off would decide
+        new = trials[sums.argmin(axis=0), rows]
+        change = np.linalg.norm(new - x, axis=1) / d.mean(axis=0)
+        x = new
+        if change.max(initial=0) < 1e-11:
+            break
+    return _weighted(P, 1 / _smoothed_distances(x - C, smoothing))
 
 
 def _smoothed_distances(E, smoothing):
@@ -72,16 +76,9 @@ def _smoothed_distances(E, smoothing):
     return np.sqrt(np.einsum("knr,knr->kn", E, E) + smoothing**2)
 
 
-def _polished(x, P, smoothing):
-    """x after Newton steps that subtract points, not squares of distances, where they lower the sum of distances."""
-    for _ in range(3):  # squares of distances lose half of the digits, which two quadratic steps bring back
-        E = x - P
-        d = _smoothed_distances(E, smoothing)
-        gradient = np.einsum("knr,kn->nr", E, 1 / d)
-        new = x - hessian_solve(E, d, gradient[:, None])[:, 0]
-        lower = _smoothed_distances(new - P, smoothing).sum(axis=0) <= d.sum(axis=0)
-        x = np.where(lower[:, None], new, x)
-    return x
+def _weighted(P, weights):
+    """Means (n, r) of the points P (K, n, r) with these weights (K, n)."""
+    return np.einsum("knr,kn->nr", P, weights / weights.sum(axis=0))
 
 
 def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
@@ -106,32 +103,6 @@ def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
 def median_smoothing(G: _Values) -> float:
     """The smoothing of medians of fields with the coordinates G (n, r): 1e-9 of their root mean square."""
     return max(1e-9 * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
-
-
-def _squares(D, W):
-    """|sum_k w_k p_k - p_j|^2 (n, K) from the squared distances D (n, K, K), for weights of sum 1."""
-    DW = np.einsum("njk,nk->nj", D, W)
-    return np.maximum(DW - 0.5 * np.einsum("nj,nj->n", W, DW)[:, None], 0)
-
-
-def _median_step(D, W, s, smoothing):
-    """Newton's step, damped, or Weiszfeld's, which lowers the sum of distances most: weights, and squared distances."""
-    q = 1 / np.sqrt(s + smoothing**2)
-    a = q.sum(axis=1, keepdims=True)
-    weiszfeld = q / a
-    # with e_k = x - p_k: gradient g = sum q_k e_k, Hessian a I - sum q_k^3 e_k e_k^T, both in the e_k
-    inner = 0.5 * (s[:, :, None] + s[:, None, :] - D) * q[:, :, None] * q[:, None, :]
-    S = -inner
-    K = W.shape[1]
-    S[:, np.arange(K), np.arange(K)] += a / q
-    S[:, np.arange(K), np.arange(K)] += 1e-14 * a / q.min(axis=1, keepdims=True)
-    w = q * np.linalg.solve(S, inner.sum(axis=2)[..., None])[..., 0]
-    newton = weiszfeld - (w.sum(axis=1, keepdims=True) * W - w) / a
-    trials = [weiszfeld, *(W + damping * (newton - W) for damping in (1.0, 0.3, 0.1, 0.03))]
-    squares = [_squares(D, new) for new in trials]
-    best = np.argmin([np.sqrt(x + smoothing**2).sum(axis=1) for x in squares], axis=0)
-    rows = np.arange(len(W))
-    return np.stack(trials)[best, rows], np.stack(squares)[best, rows]
 
 
 def _across(T, c, u):

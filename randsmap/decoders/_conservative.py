@@ -1,4 +1,4 @@
-"""Exact invariants for any regressor."""
+"""Exact invariants for any regressor, and what an estimator has from a part."""
 
 from typing import Any, Self
 
@@ -12,8 +12,71 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
-from randsmap.decoders._base import FieldRegressor, LeverageOfPart, check_fields, weighted_samples
+from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator
+
+
+class LeverageOfPart:
+    """An estimator with the leverage of a part.
+
+    `leverage_from` names the parameter that is this part. `no_leverage` is the reason, a format with the estimator as
+    {0}, why there is no leverage if the parameter is None; "" if `fit` then uses a part that has one.
+    """
+
+    leverage_from: str
+    no_leverage = ""
+
+    def leverage_points(self, X: Any) -> Any:
+        """X as the part's `leverage` takes it."""
+        return X
+
+    def _check_leverage(self) -> bool:
+        part = getattr(self, self.leverage_from)
+        if part is None and self.no_leverage:
+            raise AttributeError(self.no_leverage.format(self))
+        return part is None or require(part, "leverage")
+
+    def _leverage_part(self) -> Any:
+        self._check_leverage()
+        check_fitted(self, f"{self.leverage_from}_")
+        return getattr(self, f"{self.leverage_from}_")
+
+    @available_if(lambda self: self._check_leverage())
+    def leverage(self, X: ArrayLike) -> NDArray[Any]:
+        """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
+
+        `ConservativeRegressor` asks its regressor, `ManifoldModel` its decoder, `ShiftRegistration` its model (for any
+        theta). `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the
+        model has seen such fields is ``model_.leverage(latents(parameters))``.
+
+        Parameters
+        ----------
+        X : array-like (n, d)
+            As for `predict` or `inverse_transform`.
+
+        Returns
+        -------
+        ndarray (n,)
+            To be compared with `leverage_limit_`.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
+            Before `fit`, as the part's `leverage`, or if it has none.
+        """
+        part = self._leverage_part()
+        result: NDArray[Any] = part.leverage(self.leverage_points(X))
+        return result
+
+    @property
+    def leverage_(self) -> float:
+        """The part's `leverage_`: the largest of the training points; AttributeError as `leverage`."""
+        return float(self._leverage_part().leverage_)
+
+    @property
+    def leverage_limit_(self) -> float:
+        """The part's `leverage_limit_`, above which decoded fields may be far off."""
+        return float(self._leverage_part().leverage_limit_)
 
 
 @shared_texts
@@ -71,15 +134,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         **fit_params
             Further arguments of the regressor's `fit`.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If y is not a finite array of numbers with a row for each of X, the fields do not satisfy the invariants,
-            or as the regressor raises. The estimator then keeps its state.
+        {result_of_fit}
+            Also as the regressor raises.
         """
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))

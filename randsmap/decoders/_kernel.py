@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import cache_aligned, empty_aligned
+from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.parameters import Parameter, check_choice, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._kernels import ridge as _ridge
@@ -27,9 +27,9 @@ from randsmap.decoders._base import (
     LinearDecoder,
     RidgeDecoder,
     check_unread,
+    constrained,
     coordinates_of,
     fitted_scale,
-    lift,
     of_fit,
 )
 from randsmap.features import check_frequency_range, check_length_scale
@@ -208,17 +208,15 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
 
     def fit_state(self, X, y, sample_weight=None):
         self._check_kernel()
-        regularization = float(self.regularization)
-        if sample_weight is not None and not regularization:
+        if sample_weight is not None and not self.regularization:
             raise ValueError("sample_weight needs regularization > 0: at regularization=0 the decoder interpolates")
         X, F, weights, invariants = self._training_data(X, y, sample_weight)
-        fit = self._unsolved(X, weights)
-        A, solver = self._solved_for(fit, X, coordinates_of(F), regularization)
-        A = cache_aligned(invariants.constrain_coefficients(lift(A, F)))
-        return replace(fit, coefficients=A, invariants=invariants, solver=solver, regularization=regularization)
+        fit = self._solved(X, coordinates_of(F), weights)
+        return replace(fit, coefficients=constrained(fit.coefficients, F, invariants), invariants=invariants)
 
-    def _solved_for(self, fit, X, F, regularization):
-        """[b_0; C; b] of the fields F, an array or Rows, and the name of the solver."""
+    def _solved(self, X, F, weights=None):
+        """The fit to fields F, an array or Rows, without invariants."""
+        fit, regularization = self._unsolved(X, weights), float(self.regularization)
         n, has_tail = len(X), fit.centre is not None
         repeated = 0 if regularization else n - len(np.unique(fit.points, axis=0))
         if has_tail and repeated:
@@ -226,20 +224,20 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
                 f"with degree={self.degree} and regularization=0 latent points must differ, got "
                 f"{repeated} repetitions: give a regularization > 0"
             )
-        # the fields are copied once, to where the coefficients will be
+        # the fields are copied once, to where the coefficients will be: [b_0; C; b]
         A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
         C = A[1 : n + 1]
         (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
-        if fit.weights is not None:
-            C *= np.sqrt(fit.weights)[:, None]
+        if weights is not None:
+            C *= np.sqrt(weights)[:, None]
         b, solver = fit.dual(X).solve(C, regularization)
-        if fit.weights is not None:
-            C *= np.sqrt(fit.weights)[:, None]
+        if weights is not None:
+            C *= np.sqrt(weights)[:, None]
         if len(b):
             A[0], A[n + 1 :] = b[0], b[1:]
         else:
             np.sum(C, axis=0, out=A[0])  # the kernel is 1 + k
-        return A, solver
+        return replace(fit, coefficients=A, solver=solver, regularization=regularization)
 
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", KERNELS)
@@ -279,14 +277,10 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         return hat.U, hat.squares
 
     def weights_of(self, X, Z, fields):
-        fit, regularization = self._unsolved(X), float(self.regularization)
-        k, T = fit.kernel(Z), fit.tail(Z)
-        if fields is None:
-            return fit.dual(X).weights(k, T, regularization)
-        A, _ = self._solved_for(fit, X, fields, regularization)
-        C, b = A[1 : len(X) + 1], np.vstack([A[:1], A[len(X) + 1 :]])
-        with blas_threads():
-            return k @ C + T @ b if fit.free_bias else k @ C
+        if fields is not None:
+            return self._solved(X, fields).decode(Z)
+        fit = self._unsolved(X)
+        return fit.dual(X).weights(fit.kernel(Z), fit.tail(Z), float(self.regularization))
 
 
 # -- Double diffusion maps -------------------------------------------------------------------------
@@ -308,9 +302,9 @@ class HarmonicFit(Fit):
     coefficients: NDArray[np.float64] = saved(Array("r+1", "M"))  # A, the first row the bias
     latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
     points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the latents
-    weights: NDArray[np.float64] | None = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
-    expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True))  # then that product
-    invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
+    weights: Any = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
+    expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
+    invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
 
     def _restore(self) -> None:
         if (self.weights is None) == (self.expanded is None):
@@ -441,39 +435,32 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
 
     def weights_of(self, X, Z, fields):
-        scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
-        points, Z = in_units(X, scale), in_units(Z, scale)
-        epsilon, _, V, weights = self._harmonics(points)
-        K = Radial.gaussian(_distances.kernel_scale(epsilon)).values(Z, points)
-        mean = V.mean(axis=0) if centred else 0.0
-        with blas_threads():
-            right = (V - mean).T if fields is None else (V - mean).T @ fields
-            W = (K @ weights - mean) @ right
-        if not centred:
-            return W
-        return W + (1 / len(X) if fields is None else fields.mean(axis=0))
+        return self._harmonic_fit(X, np.eye(len(X)) if fields is None else fields).decode(Z)
 
     def fit_state(self, X, y):
         X, F, _, invariants = self._training_data(X, y)
-        n, M = F.shape
+        fit = self._harmonic_fit(X, coordinates_of(F))
+        A, weights, expanded = constrained(fit.coefficients, F, invariants), fit.weights, None
+        (n, r), M = weights.shape, A.shape[1]
+        if n * M <= r * (n + M):
+            expanded = empty_aligned((n + 1, M))
+            expanded[0] = A[0]
+            with blas_threads():
+                np.dot(weights, A[1:], out=expanded[1:])
+            weights = None
+        return replace(fit, coefficients=A, weights=weights, expanded=expanded, invariants=invariants)
+
+    def _harmonic_fit(self, X, F):
+        """The fit to fields F, an array or Rows, without invariants."""
         scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
         points = in_units(X, scale)
         epsilon, eigenvalues, V, weights = self._harmonics(points)
-        fields = coordinates_of(F)
-        rows = fields if isinstance(fields, Rows) else Rows(fields)
+        rows = F if isinstance(F, Rows) else Rows(F)
         rows = rows.centred() if centred else rows
-        coef = np.zeros((len(eigenvalues) + 1, fields.shape[1]))
+        A = np.zeros((len(eigenvalues) + 1, F.shape[1]))
         with blas_threads():
             for start, stop, block in rows.blocks(what="fitting"):
-                _ridge.cross(np.ascontiguousarray(V[start:stop]), block, True, coef[1:])
+                _ridge.cross(np.ascontiguousarray(V[start:stop]), block, True, A[1:])
         if centred:
-            coef[0] = rows.mean - V.mean(axis=0) @ coef[1:]
-        coef = invariants.constrain_coefficients(lift(coef, F))
-        expanded = None
-        if n * M <= len(eigenvalues) * (n + M):
-            expanded = empty_aligned((n + 1, M))
-            expanded[0] = coef[0]
-            with blas_threads():
-                np.dot(weights, coef[1:], out=expanded[1:])
-            weights = None
-        return HarmonicFit(epsilon, eigenvalues, cache_aligned(coef), scale, points, weights, expanded, invariants)
+            A[0] = rows.mean - V.mean(axis=0) @ A[1:]
+        return HarmonicFit(epsilon, eigenvalues, A, scale, points, weights)

@@ -18,6 +18,7 @@ from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows
 from randsmap._interface.parameters import check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part, restored_on_error
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.gram import NormalEquations, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
@@ -94,6 +95,7 @@ def _of_latest(name):
     return property(lambda self: getattr(self.stream or self.fitted, name))
 
 
+@shared_texts
 @estimator
 class RandomFeatureRegression(RidgeDecoder):
     """Ridge regression on random features, of one batch or of many.
@@ -113,11 +115,10 @@ class RandomFeatureRegression(RidgeDecoder):
         for min(n, P+1) >= 4000 if it is found to be cheaper, or if the others' matrices do not fit in memory;
         "cholesky" while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean); then a QR factorisation of Phi, and for
         lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by "svd". "lowrank": the
-        exact solution among the combinations of the features of a few latent points, for smooth features of one to
-        three latents; if more than min(n, P) / 6 (or 128) are needed, as "auto". "krylov": preconditioned block
-        conjugate gradients, which never store Phi or a P x P matrix. Both need lambda > 0. Relative errors of decoded
-        fields, off the training manifold too: "cholesky" about eps |Phi|^2 / lambda, "svd" and QR below 1e-8 for
-        lambda >= 1e-12 and smooth fields, the others `tol` over the training set and up to 100 times that at a point.
+        exact solution among the combinations of the features of a few latent points, or as "auto" if these must be more
+        than min(n, P) / 6 (or 128). "krylov": preconditioned block conjugate gradients, which never store Phi or a
+        P x P matrix. Both need lambda > 0. Relative errors of decoded fields: "cholesky" about eps |Phi|^2 / lambda,
+        "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, the others 1 to 100 times `tol`.
     tol
         For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
         A* being the exact ridge solution and F less its mean with `center`, without the round-off of the factorisation.
@@ -338,12 +339,10 @@ class RandomFeatureRegression(RidgeDecoder):
         Returns
         -------
         callable
-            It takes one of the regularizations and returns a decoder fitted with it. This decoder is not changed.
+            It takes one of the regularizations and returns a decoder fitted with it, or raises its error. This decoder
+            is not changed.
 
-        Raises
-        ------
-        ValueError, TypeError, numpy.linalg.LinAlgError
-            As `fit`; an error of one lambda is raised when that decoder is asked for.
+        {raises_as_fit}
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
@@ -370,10 +369,7 @@ class RandomFeatureRegression(RidgeDecoder):
         self
             An earlier fit is dropped. Pickle it to fit parts of the fields elsewhere, see `merge`.
 
-        Raises
-        ------
-        ValueError, TypeError
-            If X is not a finite array of numbers of this shape, or a parameter is out of range.
+        {raises_as_fit}
         """
         with restored_on_error(self):
             self.__dict__.pop("_field_shape", None)
@@ -392,16 +388,8 @@ class RandomFeatureRegression(RidgeDecoder):
         y : array-like (n, M)
             Fields, as in `fit`.
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If X or y is not a finite array of numbers of these shapes (d and M of the first batch), a parameter is out
-            of range, the fields seen so far do not satisfy the invariants (a row of this batch is named), features
-            overflow, or an earlier call was interrupted. The estimator then keeps the state it had.
+        {result_of_fit}
+            Also if the fields seen so far do not satisfy the invariants together, or an earlier call was interrupted.
         AttributeError
             If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause of the
             error, a ValueError, has the reason.
@@ -419,15 +407,11 @@ class RandomFeatureRegression(RidgeDecoder):
         latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
-        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed; a
-        requested Cholesky factorisation that fails raises then. Where `fit` uses Cholesky for n >= P+1, the fields are
-        those of `fit` to the bit, for batches of any size in the same order and for whole blocks of 1024 samples in any
-        (docs/distributed.md). For small lambda `fit` is more accurate: it factors Phi itself. For lambda <= 10 eps
-        trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, without singular
-        values of Phi below about 1e-7 of the largest.
-
-        Fields are checked against the mean value of the invariants so far; give `invariant_values` if they deviate by
-        nearly the tolerance. A pickle keeps the sums, a model file does not.
+        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed.
+        Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit, in any whole blocks of 1024
+        samples (docs/distributed.md). For small lambda `fit` is more accurate: it factors Phi itself. For lambda <= 10
+        eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, without
+        singular values of Phi below about 1e-7 of the largest. A pickle keeps the sums, a model file does not.
 
         Examples
         --------
@@ -485,11 +469,10 @@ class RandomFeatureRegression(RidgeDecoder):
         return self._fit_map(X)
 
     def merge(self, other: Self) -> Self:
-        """Add all samples that another decoder has got by `partial_fit`.
+        """Add all samples that another decoder has got by `partial_fit`, in another process or on another machine.
 
-        Parts of the data can be fitted in other processes and on other machines: each starts from the same features
-        (a map that is fitted already, or the same `random_state`), and the decoders, which pickle, are merged by any
-        tree. `randsmap.distributed` does it for dask arrays.
+        Both start from the same features (a map that is fitted already, or the same `random_state`), and pickle.
+        `randsmap.distributed` merges them for dask arrays.
 
         Parameters
         ----------
@@ -504,9 +487,7 @@ class RandomFeatureRegression(RidgeDecoder):
 
         Raises
         ------
-        TypeError
-            If other is of another class.
-        ValueError
+        TypeError, ValueError
             If one of the two has no sums, if they differ (the message names in what), or if the fields of both do not
             satisfy the invariants together. The estimator then keeps the state it had.
         """
@@ -525,10 +506,9 @@ class RandomFeatureRegression(RidgeDecoder):
         ------
         sklearn.exceptions.NotFittedError
             Before `fit` and `partial_fit`.
-        numpy.linalg.LinAlgError
-            If solver="cholesky" and the factorisation fails; the message names lambda.
-        ValueError
-            If an earlier `partial_fit` was interrupted, so that the sums are incomplete.
+        numpy.linalg.LinAlgError, ValueError
+            If solver="cholesky" and the factorisation fails (the message names lambda), or an earlier `partial_fit` was
+            interrupted, so that the sums are incomplete.
         """
         if self._fitted is None:
             if self._sums is None:
@@ -590,10 +570,7 @@ class RandomFeatureRegression(RidgeDecoder):
         callable
             It takes one of the regularizations and returns W (L, n), or W times the fields (L, k), float64.
 
-        Raises
-        ------
-        ValueError, TypeError, AttributeError
-            As `smoother`.
+        {raises_as_fit}
         """
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh, *given = self._without_fit(X, Z, fields)

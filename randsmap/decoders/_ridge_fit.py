@@ -11,14 +11,13 @@ import numpy as np
 from joblib import hash as hash_of
 from numpy.typing import NDArray
 
-from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
-from randsmap.decoders._base import PAPER, Fit, fixed_regularization, is_fitted, lift
+from randsmap.decoders._base import PAPER, Fit, constrained, fixed_regularization, is_fitted
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
 from randsmap.maps.extrapolation import Leverage
@@ -64,13 +63,11 @@ class RidgeFit(Fit):
 
     def solved(self, solution: Solution, regularization: float, F: Any = None) -> RidgeFit:
         """The fit with the coefficients of the fields F, or of what stands for them."""
-        A = lift(solution.coefficients, F)
         # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
-        if self.projected and self.synthesis is None:
-            A = self.invariants.constrain_coefficients(A)  # type: ignore[union-attr]
+        kept = self.invariants if self.projected and self.synthesis is None else None
         return replace(
             self,
-            coefficients=cache_aligned(A),
+            coefficients=constrained(solution.coefficients, F, kept),
             solver=solution.solver,
             n_iter=solution.n_iter,
             rank=solution.rank,
@@ -241,35 +238,23 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
     for name in here | there:
         if hash_of(here.get(name)) != hash_of(there.get(name)):  # equal to the bit
             raise ValueError(
-                f"decoders that differ in {name} cannot be merged: got {_shown(here.get(name))} and "
-                f"{_shown(there.get(name))}. All parts of the data need one and the same decoder to start from"
+                f"decoders that differ in {name} cannot be merged: got {here.get(name)!r:.100} and "
+                f"{there.get(name)!r:.100}. All parts of the data need one and the same decoder to start from"
             )
 
 
 def _settings(decoder):
     """By name, what two decoders must have in common to be merged."""
-    batches = decoder.stream
     # in the order in which a difference is reported: causes before what follows from them
-    settings = {
+    return {
         "the number of latent coordinates": decoder.n_features_in_,
-        "the number of cells": batches.sums.cells,
+        "the number of cells": decoder.stream.sums.cells,
         "the shape of the fields": decoder.field_shape_,
-        "latent_scale": batches.latent_scale,
-        **_feature_settings(batches.features),
-        "center": batches.sums.centred,
+        **decoder.get_params(deep=False),
         "regularization": batch_regularization(decoder),
-        "solver": decoder.solver,
+        **dict.fromkeys(("features", "random_state")),  # which have become:
+        **_feature_settings(decoder.stream.features),
     }
-    if batches.running is not None:
-        given = batches.running.given
-        settings |= {
-            "invariants": given.matrix,
-            "invariant_values": given.values,
-            "invariant_tol": given.tol,
-            "cell_weights": given.cell_weights,
-            "bounds": given.bounds,
-        }
-    return settings
 
 
 def _feature_settings(features):
@@ -284,9 +269,3 @@ def _feature_settings(features):
         elif "random_state" not in name:
             settings[f"{name} of their features"] = value
     return settings
-
-
-def _shown(value):
-    if isinstance(value, np.ndarray) and value.size > 8:
-        return f"an array {value.shape} that begins with {value.ravel()[:3]}"
-    return repr(value)

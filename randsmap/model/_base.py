@@ -16,7 +16,8 @@ from randsmap._interface.parameters import document
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
-from randsmap.decoders._base import LeverageOfPart, available_if, require
+from randsmap.decoders._base import available_if, require
+from randsmap.decoders._conservative import LeverageOfPart
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
