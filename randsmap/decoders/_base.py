@@ -370,11 +370,7 @@ class HoldsFit:
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the decoder to latent points and their fields.
 
-        Parameters
-        ----------
-        {training}
-
-        {result_of_fit}
+        {training} {result_of_fit}
         """
         return self._fit(X, y)
 
@@ -485,17 +481,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     ) -> NDArray[np.float64]:
         """Decode latent points.
 
-        Parameters
-        ----------
-        {latents}
-        {invariant_values}
-        {cells}
-            Coefficients of the last few sets of cells are kept until the next `fit`.
-        {out}
-
-        {returns_fields}
-
-        {raises}
+        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
 
         Warns
         -----
@@ -505,7 +491,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         Notes
         -----
         A few rows are decoded by a loop that reads the coefficients once, more by matrix products; the results differ
-        by 1e-12 of |phi(y)| |A|.
+        by 1e-12 of |phi(y)| |A|. Coefficients of the last few sets of cells are kept until the next `fit`.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         if invariant_values is not None:
@@ -563,15 +549,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     ) -> NDArray[np.float64]:
         """Derivatives of the decoded fields with respect to the latent coordinates.
 
-        Parameters
-        ----------
-        {latents}
-        {cells}
-        {out_jacobian}
-
-        {returns_jacobian}
-
-        {raises}
+        {latents} {cells} {out_jacobian} {returns_jacobian} {raises}
 
         Notes
         -----
@@ -586,15 +564,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
-        Parameters
-        ----------
-        {latents}
-        {directions}
-        {cells}
-
-        {returns_jvp}
-
-        {raises}
+        {latents} {directions} {cells} {returns_jvp} {raises}
         """
         check_samples(X=X, V=V)
         X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
@@ -604,15 +574,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
-        Parameters
-        ----------
-        {latents}
-        {functionals}
-        {cells}
-
-        {returns_vjp}
-
-        {raises}
+        {latents} {functionals} {cells} {returns_vjp} {raises}
         """
         check_samples(X=X, U=U)
         X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)

@@ -53,7 +53,7 @@ def geometric_median(P: _Values, smoothing: float) -> _Values:
     if len(P) <= 2:  # of one or two points the mean is a median
         return P.mean(axis=0)
     # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
-    R = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
+    R: Any = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
     C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])
     x, rows = C.mean(axis=0), np.arange(len(R))
     for _ in range(50):  # a guard

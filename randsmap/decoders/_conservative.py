@@ -166,18 +166,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     ) -> NDArray[np.float64]:
         """Predictions of the regressor, projected.
 
-        Parameters
-        ----------
-        {latents}
-        {invariant_values}
-        {cells}
-            The regressor predicts all cells first.
-        {out}
-
-        {returns_fields}
-
-        {raises}
-            Also as the regressor raises, or if its prediction is not a finite (n, M) array.
+        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
+            Also as the regressor, which predicts all cells, raises, or if its prediction is not a finite (n, M) array.
         """
         check_fitted(self, "estimator_")
         check_samples(X=X, invariant_values=invariant_values)
