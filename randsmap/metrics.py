@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array, check_domain, check_samples, real_numbers
 from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened
-from randsmap._interface.parameters import check_choice, check_number, document
+from randsmap._interface.parameters import check_number, document
 from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, block_rows
 from randsmap._linalg.scales import SMALLEST_SHARE, check_cell_weights, in_norm, median_norm
@@ -23,8 +23,6 @@ _Values = NDArray[np.float64]
 
 _TEXTS = {
     "fields": """\
-Parameters
-----------
 y_true, y_pred : array-like of shape (n_samples, n_cells)
     True and reconstructed fields.""",
     "relative": """\
@@ -58,12 +56,7 @@ _documented = partial(document, texts=_TEXTS)
 def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> NDArray[np.float64]:
     """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2 (paper, Eq. recon_errors, e_2).
 
-    {fields}
-    {weights}
-
-    {relative}
-
-    {errors}
+    {fields} {weights} {relative} {errors}
 
     See Also
     --------
@@ -82,11 +75,7 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike
 def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
     """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf (paper, Eq. recon_errors, e_inf).
 
-    {fields}
-
-    {relative}
-
-    {errors}
+    {fields} {relative} {errors}
 
     Examples
     --------
@@ -110,11 +99,7 @@ def scaled_l2(
     `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero, and
     for a tiny field at most a thousand times the error of the others. All other fields have their relative error.
 
-    {fields}
-    {weights}
-    {scaled}
-
-    {errors}
+    {fields} {weights} {scaled} {errors}
 
     Examples
     --------
@@ -134,10 +119,7 @@ def scaled_linf(
 ) -> NDArray[np.float64]:
     """Maximum error of each reconstructed field, scaled as in `scaled_l2` but by maximum norms.
 
-    {fields}
-    {scaled}
-
-    {errors}
+    {fields} {scaled} {errors}
 
     Examples
     --------
@@ -154,6 +136,8 @@ def conservation_error(
 ) -> NDArray[np.float64]:
     """Absolute error of the invariants of each field, max_j |C_j.f_hat - C_j.f| (paper, Eq. recon_errors, e_con).
 
+    Parameters
+    ----------
     {fields}
     invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
         The matrix C, of flattened fields; "mass" is one column of ones. For a decoder with weights or invariants of its
@@ -175,7 +159,7 @@ def conservation_error(
     if isinstance(invariants, str):
         if invariants != "mass":
             raise ValueError(f"invariants must be 'mass' or an array, got {invariants!r}")
-        return _by_blocks(y_true, y_pred, _mass_error)
+        return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat.sum(axis=1) - F.sum(axis=1)))
     layout = flattened(y_true, "y_true")[1]
     C = real_numbers(layout.values(invariants, "invariants", columns=True), "invariants")
     C = as_array(C[:, None] if C.ndim == 1 else C, "invariants")
@@ -188,20 +172,10 @@ def field_norms(
     y: ArrayLike | Rows, norm: str = "l2", name: str = "y", cell_weights: ArrayLike | None = None
 ) -> NDArray[np.float64]:
     """Norm of each field; a large memory-mapped array is read by blocks."""
-    check_choice(norm, "norm", tuple(_NORMS))
     rows, layout = flattened(y, name)
     fields = Rows.of(rows, name)
-    weights, size = check_cell_weights(cell_weights, layout), _NORMS[norm]
+    weights, size = check_cell_weights(cell_weights, layout), NORMS[norm]
     return np.concatenate([size(in_norm(_in_domain(F, name), weights)) for _, _, F in fields.blocks(what="norms")])
-
-
-def unchecked_errors(F: _Values, F_hat: _Values, references: tuple[float, float] = (0.0, 0.0)) -> _Values:
-    """L2 error, maximum error and error of the mass, (3, n), of checked arrays of one shape.
-
-    The first two are scaled by the references, median norms (L2, Linf); relative if those are 0.
-    """
-    l2, linf = references
-    return np.array([_errors(F, F_hat, _l2, l2), _errors(F, F_hat, _linf, linf), _mass_error(F, F_hat)])
 
 
 def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _Values:
@@ -230,28 +204,25 @@ def _linf(X: _Values) -> _Values:
     return abs(np.maximum(X.max(axis=1), -X.min(axis=1)))
 
 
-_NORMS = {"l2": _l2, "linf": _linf}
-
-
-def _errors(F: _Values, F_hat: _Values, norm: Any, reference: float = 0.0, weights: _Values | None = None) -> _Values:
-    return scaled_distances(norm(in_norm(F_hat - F, weights)), norm(in_norm(F, weights)), reference)
-
-
-def _mass_error(F: _Values, F_hat: _Values) -> _Values:
-    return abs(F_hat.sum(axis=1) - F.sum(axis=1))
+NORMS = {"l2": _l2, "linf": _linf}
 
 
 def _scaled(
     y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | ArrayLike | None, cell_weights: Any = None
 ) -> _Values:
     fields, name = (y_true, "y_true") if reference is None else (reference, "reference")
+    layout, size = flattened(y_true, "y_true")[1], NORMS[norm]
     if np.ndim(fields) == 0:
         usual = check_number(fields, "reference", low=0)
     else:
-        flattened(y_true, "y_true")[1].compare(fields, name, whose="y_true")
+        layout.compare(fields, name, whose="y_true")
         usual = median_norm(field_norms(fields, norm, name, cell_weights))
-    weights = None if cell_weights is None else check_cell_weights(cell_weights, flattened(y_true, "y_true")[1])
-    return _by_blocks(y_true, y_pred, partial(_errors, norm=_NORMS[norm], reference=usual, weights=weights))
+    weights = check_cell_weights(cell_weights, layout)
+
+    def errors(F, F_hat):
+        return scaled_distances(size(in_norm(F_hat - F, weights)), size(in_norm(F, weights)), usual)
+
+    return _by_blocks(y_true, y_pred, errors)
 
 
 def _in_domain(F: _Values, name: str) -> _Values:
@@ -261,14 +232,13 @@ def _in_domain(F: _Values, name: str) -> _Values:
 
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
     """errors(y_true, y_pred) of checked pairs; large memory-mapped arrays are read by blocks."""
-    named = ((y_true, "y_true"), (y_pred, "y_pred"))
-    layouts = [flattened(y, name) for y, name in named]
-    shapes = [layout.shape for _, layout in layouts if len(layout.shape) > 1]
-    if len(set(shapes)) > 1:
+    (true, layout), (predicted, other) = flattened(y_true, "y_true"), flattened(y_pred, "y_pred")
+    shapes = layout.shape, other.shape
+    if min(map(len, shapes)) > 1 and shapes[0] != shapes[1]:
         raise ValueError(f"y_true and y_pred must have the same shape, got fields of shape {shapes[0]} and {shapes[1]}")
     check_samples(y_true=y_true, y_pred=y_pred)
-    layouts[0][1].compare(y_pred, "y_pred", whose="y_true")
-    true, predicted = (Rows.of(y, name) for (y, _), (_, name) in zip(layouts, named))
+    layout.compare(y_pred, "y_pred", whose="y_true")
+    true, predicted = Rows.of(true, "y_true"), Rows.of(predicted, "y_pred")
     if true.shape != predicted.shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {true.shape} and {predicted.shape}")
     n, M = true.shape

@@ -61,7 +61,7 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim
     verdict of the same tests on the paper's own tables).
     """
     ours = _by_size(row for result in results if result.options.get("data") is None for row in result.rows)
-    paper = _by_size(map(_as_ours, paper_rows()))
+    paper = _by_size(paper_rows(), is_paper=True)
     judged = []
     for claim in read_claims():
         if not ours.keys().isdisjoint(claim["datasets"]):
@@ -73,19 +73,19 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim
     return judged
 
 
-def _by_size(rows: Iterable[Row]) -> dict[str, dict[int, list[Row]]]:
-    """{data set: {training size: rows}}."""
+def _by_size(rows: Iterable[Row], is_paper: bool = False) -> dict[str, dict[int, list[Row]]]:
+    """{data set: {training size: rows}}, with the "names" that claims have for the decoder of a row.
+
+    The paper's RANDSMAP is the closed form, too, and its one DDM is the starred one, "DDM-r".
+    """
     found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
-        found.setdefault(row["dataset"], {}).setdefault(row["n_train"], []).append(row)
+        label = row["decoder"]
+        names = [label, f"{label}-training"] if is_paper and label.startswith("RANDSMAP") else [label]
+        if label.startswith("DDM-r") or (is_paper and label == "DDM"):
+            names.append("DDM-r")
+        found.setdefault(row["dataset"], {}).setdefault(row["n_train"], []).append({**row, "names": names})
     return found
-
-
-def _as_ours(row):
-    """A row of the paper: its RANDSMAP is the closed form, too, and its one DDM is the starred one."""
-    name = row["decoder"]
-    names = {name, f"{name}-training"} if name.startswith("RANDSMAP") else {name, "DDM-r"} if name == "DDM" else {name}
-    return {**row, "names": names}
 
 
 def _verdict(claim, datasets, parts):
@@ -194,7 +194,7 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
     measure, at = test["measure"], test.get("at")
     # of decoders with "?" those that were run; if there is none, all are missed
     optional = [name.removesuffix("?") for name in names if name.endswith("?")]
-    present = [name for name in optional if any(_is_of(row, name) for row in rows)]
+    present = [name for name in optional if any(name in row["names"] for row in rows)]
     needed = [name for name in names if not name.endswith("?")] + (present or optional)
     for split in splits:
         for name in needed:
@@ -202,7 +202,7 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
                 (split, row["decoder"], row["features_per_sample"]): row[f"{measure}_median"]
                 for row in rows
                 if row["split"] == split
-                and _is_of(row, name)
+                and name in row["names"]
                 and (at is None or row["features_per_sample"] in (None, at))
                 and row[f"{measure}_median"] is not None
             }
@@ -211,13 +211,6 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
                 raise LookupError(f"there is no {_MEASURES[measure]} of {name}{size} ({split})")
             found |= values
     return found
-
-
-def _is_of(row, name):
-    """True if a row is of a decoder; "DDM-r" stands for DDM with any starred number of modes."""
-    if "names" in row:
-        return name in row["names"]
-    return row["decoder"].startswith("DDM-r") if name == "DDM-r" else row["decoder"] == name
 
 
 def _row_name(key):

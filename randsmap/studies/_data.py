@@ -5,20 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
-from sklearn.dummy import DummyRegressor
 
-import randsmap
-from randsmap._interface.arrays import as_array
-from randsmap._interface.fields import flattened
 from randsmap._linalg.distances import gaussian_kernel, gaussian_of_data
 from randsmap._linalg.scales import median_norm
-from randsmap.metrics import field_norms, scaled_l2, unchecked_errors
+from randsmap.metrics import NORMS, field_norms, scaled_distances, scaled_l2
 
 T = TypeVar("T")
 Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
@@ -35,25 +30,6 @@ def timed(call: Callable[[], T]) -> tuple[T, float]:
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start
-
-
-def user_data(path: Path, conserves: bool) -> Values:
-    """The user's own snapshots (n, n_cells) from a file of `read_snapshots`, memory-mapped if large.
-
-    ValueError if they have not all the same mass although the study's decoders keep it.
-    """
-    F = flattened(randsmap.read_snapshots(path), str(path))[0]
-    numbers = as_array(F, str(path))
-    if conserves:
-        try:
-            # `fit` of all conservative decoders checks the mass; this one has nothing else to do
-            randsmap.ConservativeRegressor(DummyRegressor(), invariants="mass").fit(np.arange(len(F))[:, None], F)
-        except ValueError as error:
-            raise ValueError(
-                f"{path}: {error}. The decoders of this study keep the sum of the cells; "
-                "scale every row to one sum, or use a study without (s-curve)"
-            ) from None
-    return numbers
 
 
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
@@ -105,7 +81,7 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
 
 
 def rows_of(data: Values, rows: NDArray[np.intp], out: Values | None = None) -> Values:
-    """Values of some rows in memory, in that order."""
+    """Fields of some rows in memory, in that order."""
     out = np.empty((len(rows), data.shape[1])) if out is None else out
     return np.take(data, rows, axis=0, out=out, mode="clip")  # "raise" would fill a copy of `out` first
 
@@ -116,13 +92,16 @@ def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], con
     The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
     usual, does not decide a mean alone.
     """
-    errors = np.empty((3, len(F)))
+    errors = np.zeros((3, len(F)))
     step = max(1, 2**17 // F.shape[1])  # rows of 1 MB, which stays in cache
     for start in range(0, len(F), step):
         rows = slice(start, start + step)
-        errors[:, rows] = unchecked_errors(F[rows], F_hat[rows], references)
+        difference = F_hat[rows] - F[rows]
+        for k, (norm, reference) in enumerate(zip(NORMS.values(), references)):
+            errors[k, rows] = scaled_distances(norm(difference), norm(F[rows]), reference)
         if conserves:  # relative to the mass, which is 1 in the paper's data
-            errors[2, rows] /= abs(F[rows].sum(axis=1))
+            mass = F[rows].sum(axis=1)
+            errors[2, rows] = abs(F_hat[rows].sum(axis=1) - mass) / abs(mass)
     return errors
 
 
@@ -204,14 +183,6 @@ def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[st
     """View of points of a manifold, coloured by their first intrinsic coordinate."""
     coordinates = [str(name) for name in about["coordinate_names"]]
     return View(shown, names, dict(zip(coordinates, about["coordinates"].T)), color=coordinates[0])
-
-
-def user_view(n_cells: int, densities: bool) -> View:
-    """View of the user's own snapshots: densities along the cell index, or the first coordinates."""
-    if densities:
-        return View((0, 1, 2), axes={"cell": np.arange(float(n_cells))})
-    shown = tuple(min(j, n_cells - 1) for j in range(3))
-    return View(shown, tuple(f"x{j + 1}" for j in shown))
 
 
 def harmonics_map(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -36,12 +35,9 @@ from randsmap.studies._data import (
     seed_for,
     timed,
     trajectory_split,
-    user_data,
-    user_sizes,
-    user_view,
 )
 from randsmap.studies._result import MAX_SHOWN, Piece, StudyResult, documented, open_pieces, put, save_result, stored
-from randsmap.studies._study import NOTES, DecoderCase, Study, quick_form
+from randsmap.studies._study import NOTES, DecoderCase, Study, quick_form, user_study
 from randsmap.studies._table import PERCENTILES, QUANTITIES, Row, with_paper
 from randsmap.tuning._autotune import chosen_encoder
 from randsmap.tuning._search import on_edge
@@ -120,7 +116,7 @@ def run_study(
     if quick:
         study = quick_form(study)
     if data is not None:
-        study, fields = _with_user_data(study, Path(data))
+        study, fields = user_study(study, Path(data))
     if split == "trajectory" and not study.has_trajectories:
         raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
     options = {
@@ -171,26 +167,8 @@ def run_study(
     return result
 
 
-def _with_user_data(study: Study, path: Path) -> tuple[Study, Values]:
-    """The study of the user's own snapshots (n, n_cells), which are split in its fractions, and these."""
-    fields = user_data(path, study.conserves)
-    n, M = fields.shape
-    note = f"The data are {path.name}, {n} snapshots of {M} cells, split in the study's fractions"
-    changed = replace(
-        study,
-        title=f"{path.name} (M = {M}), in the protocol of the study {study.name}",
-        notes=(f"{note}; the paper's numbers do not belong to them.",),
-        sizes=user_sizes(study.sizes, n),
-        view=lambda about, n_cells: user_view(n_cells, study.conserves),
-        data_options={"data": path},
-        has_trajectories=False,
-        check_embedding=None,
-    )
-    return changed, fields
-
-
 def _load_data(study, folder, seed, progress):
-    """Values (n, n_cells), memory-mapped, and a dict that describes them; computed once in a folder."""
+    """Fields (n, n_cells), memory-mapped, and a dict that describes them; computed once in a folder."""
     path = folder / "data.npy"
 
     def make():

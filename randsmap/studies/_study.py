@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from sklearn.dummy import DummyRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import randsmap
+from randsmap._interface.arrays import as_array
+from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, document
-from randsmap.studies._data import View, point_view
+from randsmap.studies._data import Values, View, point_view, user_sizes
 from randsmap.studies._result import data_file
 
 # arguments by which ridge and kernel decoders are the paper's
@@ -113,7 +116,7 @@ class Study:
     encoder : transformer
     cases : tuple of DecoderCase
     view : callable
-        ``view(about, n_cells)`` is the `_figures.View` of data described by the dict `about`.
+        ``view(about, n_cells)`` is the `_data.View` of data described by the dict `about`.
     title, section : str
         Its title, and its section in the paper.
     conserves : bool
@@ -184,6 +187,40 @@ def quick_form(study: Study) -> Study:
         sizes=study.quick_sizes or study.sizes,
         data_options={**study.data_options, **study.quick_options},
     )
+
+
+def user_study(study: Study, path: Path) -> tuple[Study, Values]:
+    """The study of the user's own snapshots in a file, and these (n, n_cells), memory-mapped if large.
+
+    ValueError if they are too few, or have not all the same mass although the study's decoders keep it.
+    """
+    fields = as_array(flattened(randsmap.read_snapshots(path), str(path))[0], str(path))
+    n, M = fields.shape
+    if study.conserves:
+        view = View((0, 1, 2), axes={"cell": np.arange(float(M))})
+        try:
+            # `fit` of all conservative decoders checks the mass; this one has nothing else to do
+            randsmap.ConservativeRegressor(DummyRegressor(), invariants="mass").fit(np.arange(n)[:, None], fields)
+        except ValueError as error:
+            raise ValueError(
+                f"{path}: {error}. The decoders of this study keep the sum of the cells; "
+                "scale every row to one sum, or use a study without (s-curve)"
+            ) from None
+    else:
+        shown = tuple(min(j, M - 1) for j in range(3))
+        view = View(shown, tuple(f"x{j + 1}" for j in shown))
+    note = f"The data are {path.name}, {n} snapshots of {M} cells, split in the study's fractions"
+    changed = replace(
+        study,
+        title=f"{path.name} (M = {M}), in the protocol of the study {study.name}",
+        notes=(f"{note}; the paper's numbers do not belong to them.",),
+        sizes=user_sizes(study.sizes, n),
+        view=lambda about, n_cells: view,
+        data_options={"data": path},
+        has_trajectories=False,
+        check_embedding=None,
+    )
+    return changed, fields
 
 
 def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
