@@ -38,7 +38,7 @@ class Results(Bunch):
     """A table: one array per column, one entry per trial."""
 
     @classmethod
-    def of(cls, trials: Sequence[Any], chosen: Sequence[Any], row: Callable[[Any], dict[str, Any]]) -> Self:
+    def of(cls, trials: Iterable[Any], chosen: Sequence[Any], row: Callable[[Any], dict[str, Any]]) -> Self:
         """The table of the rows of trials, and whether each is one of the chosen."""
         known = set(map(id, chosen))
         rows = [{**row(trial), "chosen": id(trial) in known} for trial in trials]

@@ -331,12 +331,6 @@ _LARGEST = 12  # decoders in the blend, at most
 WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
 
 
-def unknown(proposals: Iterable[Any], judged: Iterable[Any]) -> list[Any]:
-    """The proposals that differ from all candidates that were judged, by their `identity`."""
-    known = {candidate.identity for candidate in judged}
-    return [proposal for proposal in proposals if proposal.identity not in known]
-
-
 def search_threads(n: int) -> AbstractContextManager[None]:
     """One thread of BLAS for a search over n samples, unless they are many.
 
@@ -377,7 +371,7 @@ def _best_of_path(samples, proposal):
     return list(path) if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
 
 
-def leading(trials: list[Any]) -> list[Any]:
+def leading(trials: Iterable[Any]) -> list[Any]:
     """Trials by their score; of equal ones the first is the better."""
     return sorted(trials, key=lambda trial: trial.score)
 
@@ -394,12 +388,12 @@ def _refinement(found, turn, step):
     for trial in others or ranked:
         if not best or trial.family in _ALWAYS_REFINED:
             best.setdefault(trial.kind, trial)
-    ranked = list(best.values())
+    ranked, known = list(best.values()), {trial.identity for trial in found}
     first = turn % 3  # the best three families are refined in turn
     for trial in ranked[first:] + ranked[:first]:
-        proposals = unknown(trial.neighbors(step), found)
-        if proposals:
-            return proposals[:1]
+        for proposal in trial.neighbors(step):
+            if proposal.identity not in known:
+                return [proposal]
     return []
 
 

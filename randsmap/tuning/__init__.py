@@ -2,12 +2,10 @@
 
 from randsmap._interface.callers import public
 from randsmap.decoders import FAMILIES, AutoDecoder
-from randsmap.tuning._autotune import autotune
+from randsmap.tuning._autotune import advised_components as advised_components  # for the command line
+from randsmap.tuning._autotune import autotune, choose_parametric, search_summary
 from randsmap.tuning._leave_one_out import leave_one_out
-from randsmap.tuning._parametric import choose_parametric
 from randsmap.tuning._search import default_values, tune
-from randsmap.tuning._summary import advised_components as advised_components  # for the command line
-from randsmap.tuning._summary import search_summary
 
 __all__ = [
     "FAMILIES",

@@ -1,4 +1,4 @@
-"""The model, encoder and decoder, that held-out errors choose."""
+"""The models, encoder and decoder, that held-out errors choose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,8 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
-from randsmap._interface.fields import flattened, reshape_for
-from randsmap._interface.parameters import check_choice, check_count, check_number, check_random_state
+from randsmap._interface.fields import flattened
+from randsmap._interface.parameters import Parameter, check_parameters, check_random_state
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import in_norm
 from randsmap.decoders._auto import AutoDecoder, Results
@@ -34,17 +33,16 @@ from randsmap.decoders._trials import (
     leading,
     score_of,
     search_threads,
-    unknown,
 )
 from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
-from randsmap.model import ManifoldModel
+from randsmap.model import ManifoldModel, ParametricModel
 from randsmap.model._errors import held_out_errors
 from randsmap.model._held_out import cautions_in_words, trajectories_in_words
-from randsmap.model._manifold import assembled, in_one_norm
+from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 
-# Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `neighbors` refines
+# Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
 # Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors
 _COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
@@ -158,65 +156,55 @@ def autotune(
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
     families = check_families(families)
-    _check_components(n_components, max_components)
-    check_count(n_trials, "n_trials")
-    check_number(validation, "validation", low=0, high=1, strict_low=True)
+    Parameter(int, low=1, words=("auto",)).check(n_components, "n_components")
+    Parameter(int, low=1, words=(None,)).check(max_components, "max_components")
+    if max_components is not None and n_components != "auto":
+        raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
+    steps_back = Parameter(int, low=0, words=("auto",)).check(consistency, "consistency")
     labels = check_groups(groups, len(F))
-    number = 0 if consistency == "auto" else check_count(consistency, "consistency", low=0)
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     rng = check_random_state(0 if random_state is None else random_state)
     weights = norm_weights(layout, cell_weights, model)
-    table, error, more = None, None, np.nan
-    good = 0.01  # an error that one more coordinate need not improve
-    judge = _EncoderJudge(F, labels, validation, n_trials, families, rng, weights)
+    searched = {"n_trials": n_trials, "families": families, "validation": validation, "random_state": random_state}
+    kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
+    decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
+    check_parameters(decoder)
+    search = _EncoderSearch(F, labels, validation, n_trials, families, rng, weights, alpha)
+    table, more, edges = None, np.nan, list[str]()
     with search_threads(len(F)):
         if model is None:
-            best = search_encoders(judge, n_components, max_components, alpha)
-            encoder, error, table = best.encoder, best.error, _table(judge.judged, best)
+            best = search.best(n_components, max_components)
+            encoder, table = best.encoder, Results.of(search.trials.values(), [best], _row)
             by_spectrum = n_components == "auto" and max_components is None
-            d = encoder.n_components
-            enough = (d + 1) * _PER_COMPONENT <= len(F)  # or a search with max_components=d + 1 would not try it
-            asked = by_spectrum and enough and error > good and d == table.n_components.max()
+            asked = by_spectrum and encoder.n_components == table.n_components.max()
             if asked and (labels is not None or trajectories_in_words(F) is None):  # errors between neighbours mislead
-                more = judge.one_more(best, alpha)
+                more = search.one_more(best)
+            widths = _WIDTHS["leading"]
+            if isinstance(encoder, DiffusionMaps) and not min(widths) < encoder.epsilon_scale < max(widths):
+                edges.append("epsilon_scale")
         else:
             encoder = model.encoder
-        if consistency == "auto":
-            number = judge.consistency(encoder)
+        if steps_back == "auto":
+            steps_back = search.consistency(encoder)
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
-    search = {"n_trials": n_trials, "families": families, "validation": validation, "random_state": random_state}
-    kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
-    decoder = AutoDecoder(**search, **kept, cell_weights=weights, bounds=bounds)
-    fitted = in_one_norm(clone(encoder), decoder)
-    latents = np.asarray(fitted.fit_transform(reshape_for(fitted, F, layout)))
-    decoder.fit(latents, reshape_for(decoder, rows, layout), groups=groups)
-    best_model = ManifoldModel(clone(fitted), clone(decoder.best_decoder_), consistency=number)
-    assembled(best_model, snapshots, fitted, decoder.best_decoder_)
+    whole = ManifoldModel(encoder, decoder, consistency=steps_back)
+    fitted_parts(whole, snapshots, groups)
+    found = whole.decoder_
+    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), consistency=steps_back)
+    assembled(best_model, snapshots, whole.encoder_, found.best_decoder_)
     # the decoder is searched for anew without the samples held out
-    held_out = held_out_errors(ManifoldModel(fitted, decoder, consistency=number), snapshots, groups=groups)
-    best_model.held_out_ = held_out
+    best_model.held_out_ = held_out_errors(whole, snapshots, groups=groups)
     for text in cautions_in_words(best_model, snapshots, groups):
         warn_caller(text)
     return Bunch(
         best_model_=best_model,
         results_=table,
-        decoder_results_=decoder.results_,
-        held_out_error_=held_out.mean,
-        error_with_one_more_component_=more * held_out.mean,
-        on_edge_=decoder.on_edge_ + _edges(encoder, model),
+        decoder_results_=found.results_,
+        held_out_error_=best_model.held_out_.mean,
+        error_with_one_more_component_=more * best_model.held_out_.mean,
+        on_edge_=found.on_edge_ + edges,
     )
-
-
-def _check_components(n_components: Any, max_components: Any) -> None:
-    if not isinstance(n_components, str):
-        check_count(n_components, "n_components")
-        if max_components is not None:
-            raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
-    else:
-        check_choice(n_components, "n_components", ("auto",))
-        if max_components is not None:
-            check_count(max_components, "max_components")
 
 
 def chosen_encoder(
@@ -226,8 +214,8 @@ def chosen_encoder(
     F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        judge = _EncoderJudge(F, labels, 0.2, 4, FAMILIES, check_random_state(0))
-        return search_encoders(judge, n_components, None, alpha).encoder
+        search = _EncoderSearch(F, labels, 0.2, 4, FAMILIES, check_random_state(0), None, alpha)
+        return search.best(n_components, None).encoder
 
 
 @dataclass(eq=False)
@@ -235,127 +223,76 @@ class _EncoderTrial:
     """An encoder, not fitted, with its held-out errors (n,): NaN where it was not judged."""
 
     encoder: Any
-    errors: Any = None
+    errors: NDArray[np.float64]
     score: float = np.inf
-
-    @cached_property
-    def identity(self) -> str:
-        return repr(self.encoder)
-
-    @property
-    def error(self) -> float:
-        return float(np.nanmean(self.errors)) if np.isfinite(self.score) and self.errors is not None else np.nan
-
-    def neighbors(self) -> list[_EncoderTrial]:
-        """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors."""
-        if not isinstance(self.encoder, DiffusionMaps):
-            return []
-        width, finer = self.encoder.epsilon_scale, 1.4  # half a step of 2
-        proposals = [clone(self.encoder).set_params(epsilon_scale=w) for w in (width / finer, width * finer)]
-        if self.encoder.n_components > 1:
-            other = "leading" if self.encoder.select == "non-harmonic" else "non-harmonic"
-            proposals.append(clone(self.encoder).set_params(select=other))
-        return [_EncoderTrial(encoder) for encoder in proposals]
+    error: float = np.nan
 
 
-def search_encoders(
-    judge: _EncoderJudge, n_components: int | str, max_components: int | None, alpha: float
-) -> _EncoderTrial:
-    """The encoder chosen among those that `judge` compares."""
-    F = judge.fields
-    if n_components == "auto":
-        if max_components is None:
-            max_components = estimate_n_components(F, cell_weights=judge.weights)
-        d = max_components
-        d = max(1, min(d, len(F) // _PER_COMPONENT))
-    else:
-        d = int(n_components)
-    judge(_encoders(d, alpha, F.shape))
-    best = leading(judge.judged)[0]
-    for _ in range(2):  # documented: they reach half and twice the best width
-        judge(best.neighbors())
-        best, before = leading(judge.judged)[0], best
-        if best is before:
-            break
-    while n_components == "auto" and best.encoder.n_components > 1:
-        fewer = leading(judge(_encoders(best.encoder.n_components - 1, alpha, F.shape)))[0]
-        if fewer.score > best.score + np.log(1.02):  # documented: a coordinate must gain 2 %
-            break
-        best = fewer
-    return best
+def _row(trial: _EncoderTrial) -> dict[str, Any]:
+    """A trial in the table of results."""
+    encoder = trial.encoder
+    return {
+        "encoder": type(encoder).__name__,
+        "n_components": encoder.n_components,
+        "epsilon_scale": getattr(encoder, "epsilon_scale", np.nan),
+        "select": getattr(encoder, "select", ""),
+        "error": trial.error,
+        "score": trial.score,
+    }
 
 
-class _EncoderJudge:
-    """Held-out errors of encoders, on at most 1000 of the samples: called with trials, it sets their scores."""
+class _EncoderSearch:
+    """The search for an encoder by held-out errors, on at most 1000 of the samples."""
 
     def __init__(
-        self, F: Any, labels: Any, validation: float, n_trials: int, families: Any, rng: Any, weights: Any = None
+        self, F: Any, labels: Any, validation: float, n_trials: int, families: Any, rng: Any, weights: Any, alpha: float
     ) -> None:
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
             F = F[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self.fields, self._labels, self.weights = F, labels, weights
+        self._fields, self._labels, self._weights, self._alpha = F, labels, weights, alpha
         self._sizes = field_norms(F, cell_weights=weights)
         compared = [family for family in families if family in _COMPARED] or families
         self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
         self._folds = _folds(len(F), labels, validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
-        self.judged: list[_EncoderTrial] = []
+        self.trials: dict[str, _EncoderTrial] = {}  # by the encoder's representation
 
-    def __call__(self, proposals: list[_EncoderTrial]) -> list[_EncoderTrial]:
-        """Judge the proposals that are new, and return them; those far behind the best so far are given up."""
-        first, trials = not self.judged, unknown(proposals, self.judged)
-        if not trials:
-            return []
-        self.judged += trials
-        for trial in trials:
-            trial.errors = np.full(len(self.fields), np.nan)
-        alive, failures, done = list(trials), list[Exception](), list[NDArray[np.intp]]()
-        bar = steps(len(self._folds) * len(trials), 1, "encoders")
-        for held in self._folds:
-            before, alive = alive, []
-            for trial in before:
-                next(bar)
-                try:
-                    trial.errors[held] = self._errors_of(self._model_of(trial.encoder, held), held)
-                    alive.append(trial)
-                except _FAILURES as failure:
-                    failures.append(failure)
-            if first and not alive and self._labels is not None:  # too few samples outside these groups
-                alive = before
-                continue
-            done.append(held)
-            # on the samples held out so far, on which all encoders that are left were judged
-            scores = self._scores_of(np.concatenate(done), [t.errors for t in self.judged])
-            of = dict(zip(map(id, self.judged), scores))
-            if len(done) > 1:  # documented: twice the error of the best encoder is hopeless
-                alive = [trial for trial in alive if of[id(trial)] <= scores.min() + np.log(2)]
-        for _ in bar:
-            pass
-        if first and not done and self._labels is not None:
-            raise _too_few_outside(self._labels) from failures[0]
-        if first and not alive:
-            raise failures[0]
-        self._folds = done if first else self._folds
-        for trial in alive:
-            trial.score = of[id(trial)]
-        return trials
+    def best(self, n_components: int | str, max_components: int | None) -> _EncoderTrial:
+        """The trial of the encoder to take."""
+        d: Any = n_components
+        if d == "auto":
+            most = max_components or estimate_n_components(self._fields, cell_weights=self._weights)
+            d = max(1, min(most, len(self._fields) // _PER_COMPONENT))
+        best = leading(self._judge(self._encoders(d)))[0]
+        for _ in range(2):  # documented: they reach half and twice the best width
+            self._judge(_beside(best.encoder))
+            best, before = leading(self.trials.values())[0], best
+            if best is before:
+                break
+        while n_components == "auto" and best.encoder.n_components > 1:
+            fewer = leading(self._judge(self._encoders(best.encoder.n_components - 1)))[0]
+            if fewer.score > best.score + np.log(1.02):  # documented: a coordinate must gain 2 %
+                break
+            best = fewer
+        return best
 
-    def one_more(self, best: _EncoderTrial, alpha: float) -> float:
+    def one_more(self, best: _EncoderTrial) -> float:
         """About the least held-out error of encoders with one coordinate more, relative to the best encoder's.
 
-        Judged on the first two turns; NaN if none can be fitted.
+        Judged on the first two turns. NaN if the best error needs no improvement, if a search with max_components would
+        not try so many coordinates, or if none can be fitted.
         """
-        d, width = best.encoder.n_components + 1, getattr(best.encoder, "epsilon_scale", 1.0)
+        good, d = 0.01, best.encoder.n_components + 1
+        if best.error <= good or d * _PER_COMPONENT > len(self._fields):
+            return np.nan
+        width = getattr(best.encoder, "epsilon_scale", 1.0)
         turns, errors = self._folds[:2], []
-        widths: dict[Any, float] = {"leading": width, "non-harmonic": _WIDTHS["non-harmonic"][0]}
-        for trial in _encoders(d, alpha, self.fields.shape):
-            if isinstance(trial.encoder, DiffusionMaps) and trial.encoder.epsilon_scale != widths[trial.encoder.select]:
-                continue
+        for encoder in self._encoders(d, {"leading": (width,), "non-harmonic": _WIDTHS["non-harmonic"][:1]}):
             with suppress(*_FAILURES):
-                missed = [self._errors_of(self._model_of(trial.encoder, held), held) for held in turns]
+                missed = [self._errors_of(self._model_of(encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed).mean())
         # the ratio on the same samples: the mean over two turns alone would carry their difficulty
         known = best.errors[np.concatenate(turns)].mean()
@@ -364,74 +301,109 @@ class _EncoderJudge:
     def consistency(self, encoder: Any) -> int:
         """Number of steps of the best score, the smallest if more hardly help."""
         numbers = range(3 + 1)  # documented; each step costs a decoding and an encoding
-        errors = np.full((len(numbers), len(self.fields)), np.nan)
+        errors = np.full((len(numbers), len(self._fields)), np.nan)
         for held in self._folds:
             model = self._model_of(encoder, held, strict=False)
             for number in numbers:
                 errors[number, held] = self._errors_of(model, held, consistency=number)
-        scores = self._scores_of(np.concatenate(self._folds), errors)
-        return next(number for number, score in enumerate(scores) if score <= scores.min() + WORTH)
+        scores = [self._score(row, self._folds) for row in errors]
+        return next(number for number, score in enumerate(scores) if score <= min(scores) + WORTH)
+
+    def _encoders(self, d: int, widths: dict[str, tuple[float, ...]] | None = None) -> list[Any]:
+        encoders: list[Any] = [
+            DiffusionMaps(d, alpha=self._alpha, epsilon_scale=width, select=select)
+            for select, values in (widths or _WIDTHS).items()
+            if select == "leading" or d > 1  # the first eigenvector is never a harmonic
+            for width in values
+        ]
+        if d < min(self._fields.shape):
+            encoders.append(POD(d, invariants=None))  # only encodes
+        return encoders
+
+    def _judge(self, encoders: list[Any]) -> list[_EncoderTrial]:
+        """Trials of the encoders that are new; those far behind the best so far are given up, without a score."""
+        first, named = not self.trials, {repr(encoder): encoder for encoder in encoders}
+        unjudged = np.full(len(self._fields), np.nan)
+        new = {name: _EncoderTrial(e, unjudged.copy()) for name, e in named.items() if name not in self.trials}
+        if not new:
+            return []
+        self.trials |= new
+        alive, scores = list(new), dict[str, float]()
+        failures, done = list[Exception](), list[NDArray[np.intp]]()
+        bar = steps(len(self._folds) * len(new), 1, "encoders")
+        for held in self._folds:
+            before, alive = alive, []
+            for name in before:
+                next(bar)
+                try:
+                    new[name].errors[held] = self._errors_of(self._model_of(named[name], held), held)
+                    alive.append(name)
+                except _FAILURES as failure:
+                    failures.append(failure)
+            if first and not alive and self._labels is not None:  # too few samples outside these groups
+                alive = before
+                continue
+            done.append(held)
+            # on the samples held out so far, on which all encoders that are left were judged
+            scores = {name: self._score(trial.errors, done) for name, trial in self.trials.items()}
+            if len(done) > 1:  # documented: twice the error of the best encoder is hopeless
+                alive = [name for name in alive if scores[name] <= min(scores.values()) + np.log(2)]
+        for _ in bar:
+            pass
+        if first and not done and self._labels is not None:
+            raise _too_few_outside(self._labels) from failures[0]
+        if first and not alive:
+            raise failures[0]
+        self._folds = done if first else self._folds
+        for name in alive:
+            new[name].score, new[name].error = scores[name], float(np.nanmean(new[name].errors))
+        return list(new.values())
 
     def _model_of(self, encoder, held, *, strict=True):
         """A model of the encoder, fitted without the held-out samples; `strict`: ValueError if it is unusable."""
-        rest = np.setdiff1d(np.arange(len(self.fields)), held)
-        decoder = AutoDecoder(invariants=None, cell_weights=self.weights, random_state=0, **self._options)
-        trial, encoder = encoder, in_one_norm(clone(encoder), decoder)
+        rest = np.setdiff1d(np.arange(len(self._fields)), held)
+        F, known = self._fields[rest], None if self._labels is None else self._labels[rest]
+        decoder = AutoDecoder(invariants=None, cell_weights=self._weights, random_state=0, **self._options)
+        model = ManifoldModel(encoder, decoder)
         with warnings.catch_warnings():
             # of a kernel so narrow that the samples fall apart
             warnings.simplefilter("error" if strict else "ignore", UserWarning)
-            latents = np.asarray(encoder.fit_transform(self.fields[rest]))
+            fitted, latents = fitted_encoder(model, F)
         if strict and getattr(encoder, "select", None) == "non-harmonic":
-            also_leading = repr(clone(trial).set_params(select="leading"))
-            tried = any(other.identity == also_leading for other in self.judged)
-            if tried and encoder.selected_[-1] == encoder.n_components:
+            also_leading = repr(clone(encoder).set_params(select="leading"))
+            if also_leading in self.trials and fitted.selected_[-1] == fitted.n_components:
                 raise ValueError("the non-harmonic eigenvectors are the leading ones, which are tried as such")
-        # a search needs two groups at least
-        known = None if self._labels is None else self._labels[rest]
         if known is not None and len(np.unique(known)) < 2:
-            known = None
-        decoder.fit(latents, self.fields[rest], groups=known)
-        return assembled(ManifoldModel(encoder, decoder), self.fields[rest], encoder, decoder)
+            known = None  # a search needs two groups at least
+        decoder.fit(np.asarray(latents), F, groups=known)
+        return assembled(model, F, fitted, decoder)
 
     def _errors_of(self, model, held, **options):
         """Errors of the samples held out."""
+        F = self._fields[held]
         with extrapolation_ignored():
-            missed = self.fields[held] - model.inverse_transform(model.transform(self.fields[held]), **options)
-        return bounded_errors(in_norm(missed, self.weights), self._sizes[held])
+            missed = F - model.inverse_transform(model.transform(F), **options)
+        return bounded_errors(in_norm(missed, self._weights), self._sizes[held])
 
-    def _scores_of(self, judged: NDArray[np.intp], rows: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-        """Score of each row of errors on these samples; infinite where they have not all been judged."""
-        place = np.full(len(self.fields), -1)
-        place[judged] = np.arange(len(judged))
-        parts = [place[g][place[g] >= 0] for g in self._groups]
-        parts = [part for part in parts if len(part)]
-        errors = [row[judged] for row in rows]
-        return np.array([score_of(row, parts) if np.isfinite(row).all() else np.inf for row in errors])
-
-
-def _table(trials: Sequence[_EncoderTrial], best: _EncoderTrial) -> Results:
-    encoders = [trial.encoder for trial in trials]
-    return Results(
-        encoder=np.array([type(encoder).__name__ for encoder in encoders]),
-        n_components=np.array([encoder.n_components for encoder in encoders]),
-        epsilon_scale=np.array([getattr(encoder, "epsilon_scale", np.nan) for encoder in encoders]),
-        select=np.array([getattr(encoder, "select", "") for encoder in encoders]),
-        error=np.array([trial.error for trial in trials]),
-        score=np.array([trial.score for trial in trials]),
-        chosen=np.array([trial is best for trial in trials]),
-    )
+    def _score(self, errors: NDArray[np.float64], folds: Sequence[NDArray[np.intp]]) -> float:
+        """Score of errors on the samples of these folds; infinite where not all have been judged."""
+        rows = np.concatenate(folds)
+        if not np.isfinite(errors[rows]).all():
+            return np.inf
+        parts = [np.flatnonzero(np.isin(rows, group)) for group in self._groups]
+        return score_of(errors[rows], [part for part in parts if len(part)])
 
 
-def _encoders(d: int, alpha: float, shape: tuple[int, int]) -> list[_EncoderTrial]:
-    encoders: list[Any] = [
-        DiffusionMaps(d, alpha=alpha, epsilon_scale=width, select=select)
-        for select, widths in _WIDTHS.items()
-        if select == "leading" or d > 1  # the first eigenvector is never a harmonic
-        for width in widths
-    ]
-    if d < min(shape):
-        encoders.append(POD(d, invariants=None))  # only encodes
-    return [_EncoderTrial(encoder) for encoder in encoders]
+def _beside(encoder: Any) -> list[Any]:
+    """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors."""
+    if not isinstance(encoder, DiffusionMaps):
+        return []
+    width, finer = encoder.epsilon_scale, 1.4  # half a step of 2
+    proposals = [clone(encoder).set_params(epsilon_scale=w) for w in (width / finer, width * finer)]
+    if encoder.n_components > 1:
+        other = "leading" if encoder.select == "non-harmonic" else "non-harmonic"
+        proposals.append(clone(encoder).set_params(select=other))
+    return proposals
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
@@ -457,8 +429,148 @@ def _too_few_outside(labels: NDArray[np.intp]) -> ValueError:
     )
 
 
-def _edges(encoder, model):
-    if model is not None or not isinstance(encoder, DiffusionMaps):
-        return []
-    widths = _WIDTHS["leading"]
-    return [] if min(widths) < encoder.epsilon_scale < max(widths) else ["epsilon_scale"]
+# -- In words ---------------------------------------------------------------------------------------
+def advised_components(result: Bunch) -> int | None:
+    """One more latent coordinate than `autotune` found, if that lowers the held-out error much; else None."""
+    much = 0.7  # documented; the estimate is of two folds only
+    if not result.error_with_one_more_component_ < much * result.held_out_error_:
+        return None
+    return int(result.best_model_.encoder_.n_components) + 1
+
+
+def search_summary(result: Bunch) -> list[str]:
+    """Describe the encoder, the decoders and the error that `autotune` found.
+
+    Parameters
+    ----------
+    result : Bunch
+        What `autotune` returned, without a `model` of its caller.
+
+    Returns
+    -------
+    list of str
+        Lines to print.
+
+    Raises
+    ------
+    AttributeError
+        If the result is none of `autotune`.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> angle = np.linspace(0, np.pi, 40)
+    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
+    >>> result = randsmap.autotune(arc, n_components=1, n_trials=10, random_state=0)
+    >>> randsmap.tuning.search_summary(result)[-1].startswith("held-out relative L2 error ")
+    True
+    """
+    encoder, table = result.best_model_.encoder_, result.decoder_results_
+    decoders = [_decoder_in_words(table, i) for i in table.chosen.nonzero()[0]]
+    return [
+        f"encoder: {_encoder_in_words(encoder)}",
+        f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}",
+        *(f"  {text}" for text in decoders if len(decoders) > 1),
+        result.best_model_.held_out_.in_words,
+    ]
+
+
+def _encoder_in_words(encoder: Any) -> str:
+    d = encoder.n_components
+    if not hasattr(encoder, "selected_"):
+        return f"{type(encoder).__name__}, {d} mode{_plural(d)}"
+    modes = ", ".join(map(str, encoder.selected_))
+    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} of the median distance)"
+    return f"diffusion maps, {width}, eigenvector{_plural(d)} {modes}"
+
+
+def _decoder_in_words(table: Bunch, i: int) -> str:
+    """Trial i of the search for decoders."""
+    lengths = [table[name][i] for name in table if name.startswith("length_scale_")]
+    details = [f"nu {table.nu[i]:g}"] if np.isfinite(table.nu[i]) else []
+    details.append(f"length scale{_plural(len(lengths))} " + ", ".join(f"{x:.3g}" for x in lengths))
+    if np.isfinite(table.regularization[i]):
+        details.append(f"regularization {table.regularization[i]:.2g}")
+    if table.n_neighbors[i]:
+        details.append(f"{table.n_neighbors[i]} neighbour{_plural(table.n_neighbors[i])}")
+    return f"{table.family[i]} ({'; '.join(details)})"
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+# -- Fields at parameters ---------------------------------------------------------------------------
+def choose_parametric(
+    models: Sequence[Any],
+    parameters: ArrayLike,
+    snapshots: Any,
+    *,
+    groups: ArrayLike | None = None,
+    random_state: int | None = 0,
+) -> Bunch:
+    """Fit a `ParametricModel` of the model that predicts snapshots left out best.
+
+    Parameters
+    ----------
+    models : sequence of ManifoldModel
+        Models of fields, not fitted. A later one is chosen if its error is less than 0.9 times that of the best before.
+    parameters : array-like of shape (n, p)
+        Parameters, or times, of the snapshots.
+    snapshots : array-like of shape (n, M) or (n, *shape)
+        Fields.
+    groups : array-like of shape (n,) or None
+        Labels of groups, such as trajectories, that are left out as a whole. None: single snapshots are left out.
+    random_state : int or None, default=0
+        For the division into five folds, without groups. Of n > 1000 snapshots 5000 / n folds are left out, at least
+        one.
+
+    Returns
+    -------
+    Bunch
+        best_model_ : ParametricModel, fitted on all snapshots, whose `held_out_` has its errors; held_out_errors_ :
+        ndarray, the mean relative L2 error of the fields left out, of each model; best_index_ : int; repeated_values_ :
+        dict, the column and the number of values of parameters on a grid: without groups, errors at new values may be
+        far larger.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `ParametricModel.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> t = np.linspace(0, 1, 40)
+    >>> F = np.exp(-((np.linspace(0, 1, 30) - t[:, None]) ** 2) / 0.1)
+    >>> models = [randsmap.ManifoldModel(randsmap.POD(d)) for d in (1, 8)]
+    >>> result = randsmap.tuning.choose_parametric(models, t[:, None], F)
+    >>> result.best_index_, result.best_model_.predict([0.5]).shape
+    (1, (1, 30))
+    """
+    check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
+    X = as_array(parameters, "parameters", min_rows=2)
+    if len(X) != np.shape(snapshots)[0]:
+        raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
+    candidates = [ParametricModel(model) for model in models]
+    weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
+    options: dict[str, Any] = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
+    held_out = [held_out_errors(candidate, snapshots, **options) for candidate in candidates]
+    errors = [each.mean for each in held_out]
+    best = 0
+    for index, error in enumerate(errors):
+        # the error of one and the same model moves by a tenth from one division into folds to another
+        if error < 0.9 * errors[best]:
+            best = index
+    fitted = candidates[best].fit(parameters, snapshots, groups=groups)
+    fitted.held_out_ = held_out[best]
+    return Bunch(
+        best_model_=fitted, held_out_errors_=np.array(errors), best_index_=best, repeated_values_=_repeated_values(X)
+    )
+
+
+def _repeated_values(X: NDArray[np.float64]) -> dict[int, int]:
+    """{parameter: number of its values} of those that take few values each; empty for a single parameter."""
+    counts = [len(np.unique(column)) for column in X.T]
+    most = len(X) / 3  # a snapshot left out then has others at its value of a parameter
+    return {j: count for j, count in enumerate(counts) if len(counts) > 1 and 1 < count <= most}
