@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from randsmap._interface.parameters import document
@@ -92,6 +93,6 @@ ValueError, TypeError
 }
 
 
-def shared_texts(thing: _Documented) -> _Documented:
+def shared_texts(thing: _Documented, more: Mapping[str, str] | None = None) -> _Documented:
     """Fill the lines {latents}, {fields} {raises}, ... in the docstrings of a function, or of a class's methods."""
-    return document(thing, _TEXTS)
+    return document(thing, {**_TEXTS, **(more or {})})

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from randsmap._interface.fields import FieldOutputMixin, field_rows, with_coordinates_of
-from randsmap._interface.parameters import document
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
@@ -26,12 +25,21 @@ _Class = TypeVar("_Class", bound=type)
 Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
 
 _TEXTS = {
-    "of_fields": "Parameters\n----------\n{fields}",
-    "at_latents": "Parameters\n----------\n{latents}",
+    "snapshots": """\
+X : array-like (n, M) or (n, *shape)
+    Fields, of any shape. Decoded fields have the shape of these and, if X is an xarray DataArray whose first
+    axis counts samples, its names and coordinates.
+y : ignored""",
     "parameters": """\
-Parameters
-----------
-parameters : array-like of shape (n, p) or (n,)""",
+parameters : array-like (n, p) or (n,)
+    Parameters or times of the snapshots.""",
+    "consistency": """\
+consistency : int or None
+    Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
+    None: the model's own `consistency`.""",
+    "ignored": "y : ignored",
+    "returns_latents": "Returns\n-------\nndarray (n, d)",
+    "returns_score": "Returns\n-------\nfloat",
     "raises_derivative": """\
 Raises
 ------
@@ -43,8 +51,8 @@ sklearn.exceptions.NotFittedError, ValueError, TypeError
 
 
 def model_texts(cls: _Class) -> _Class:
-    """Fill the lines {of_fields}, {parameters}, ... and those of `shared_texts` in the docstrings of methods."""
-    return shared_texts(document(cls, _TEXTS))
+    """Fill the lines {parameters} {raises}, ... in the docstrings of a class's methods, `shared_texts` too."""
+    return shared_texts(cls, _TEXTS)
 
 
 def relative_errors(fields: Any, shape: tuple[int, ...], *weights_of: Any) -> Errors:
@@ -99,12 +107,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
     def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Fields encoded and decoded, with their own values of the invariants if those of the training fields vary.
 
-        {of_fields}
-        {out}
-
-        {returns_fields}
-
-        {raises}
+        {fields} {out} {returns_fields} {raises}
         """
         fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
         return with_coordinates_of(X, fields) if out is None else fields
@@ -116,14 +119,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
         Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
         the fields at given latents.
 
-        {of_fields}
-        y : ignored
-
-        Returns
-        -------
-        float
-
-        {raises}
+        {fields} {ignored} {returns_score} {raises}
         """
         latents, F = self.transform(X), field_rows(self, X)
         errors = decoded_errors(self, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})

@@ -125,47 +125,22 @@ class ManifoldModel(ReconstructionMixin, Model):
     def fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
         """Fit the encoder on the fields, then the decoder on their latents.
 
-        Parameters
-        ----------
-        X : array-like of shape (n, M) or (n, *shape)
-            Fields, of any shape. Decoded fields have the shape of these and, if X is an xarray DataArray whose first
-            axis counts samples, its names and coordinates.
-        y : ignored
-
-        {result_of_fit}
+        {snapshots} {result_of_fit}
         """
         self.fit_transform(X)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
-        """`fit`, then the latents (n, d) of the same fields.
+        """`fit`, then the latents of the same fields.
 
-        Parameters
-        ----------
-        X, y
-            As for `fit`.
-
-        Returns
-        -------
-        ndarray (n, d)
-
-        Raises
-        ------
-        ValueError, TypeError
-            As `fit`.
+        {snapshots} {returns_latents} {raises}
         """
         return fitted_parts(self, X)
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields.
 
-        {of_fields}
-
-        Returns
-        -------
-        ndarray (n, d)
-
-        {raises}
+        {fields} {returns_latents} {raises}
         """
         check_fitted(self, "encoder_")
         X = field_rows(self, X)
@@ -218,17 +193,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     ) -> NDArray[np.float64]:
         """Fields at latents.
 
-        {at_latents}
-        consistency : int or None
-            Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
-            None: the model's own `consistency`.
-        {invariant_values}
-        {cells}
-        {out}
-
-        {returns_fields}
-
-        {raises}
+        {latents} {consistency} {invariant_values} {cells} {out} {returns_fields} {raises}
 
         Notes
         -----
@@ -333,12 +298,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of `inverse_transform` with respect to the latents.
 
-        {at_latents}
-        {cells}
-
-        {returns_jacobian}
-
-        {raises_derivative}
+        {latents} {cells} {returns_jacobian} {raises_derivative}
         """
         derivative, given = self._decoding("jacobian", cells=cells)
         J = derivative(latents_of(X, self.encoder_), **given)
@@ -350,13 +310,7 @@ class ManifoldModel(ReconstructionMixin, Model):
 
         The other direction, tangents of latents from those of fields, is ``model.encoder_.jvp`` of `DiffusionMaps`.
 
-        {at_latents}
-        {directions}
-        {cells}
-
-        {returns_jvp}
-
-        {raises_derivative}
+        {latents} {directions} {cells} {returns_jvp} {raises_derivative}
         """
         derivative, given = self._decoding("jvp", cells=cells)
         tangents = derivative(latents_of(X, self.encoder_), V, **given)
@@ -366,13 +320,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
-        {at_latents}
-        {functionals}
-        {cells}
-
-        {returns_vjp}
-
-        {raises_derivative}
+        {latents} {functionals} {cells} {returns_vjp} {raises_derivative}
         """
         derivative, given = self._decoding("vjp", cells=cells)
         check_samples(X=X, U=U)

@@ -98,8 +98,9 @@ class ParametricModel(Model):
     def fit(self, parameters: ArrayLike, snapshots: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to their latents.
 
+        Parameters
+        ----------
         {parameters}
-            Parameters or times of the snapshots.
         snapshots : array-like (n, M) or (n, *shape)
             Fields, in rows or of any shape, as for `ManifoldModel`.
         groups : array-like (n,) or None
@@ -157,13 +158,7 @@ class ParametricModel(Model):
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Latents at parameters.
 
-        {parameters}
-
-        Returns
-        -------
-        ndarray (n, d)
-
-        {raises}
+        {parameters} {returns_latents} {raises}
         """
         check_fitted(self, "regressor_")
         X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
@@ -184,6 +179,8 @@ class ParametricModel(Model):
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.
 
+        Parameters
+        ----------
         {parameters}
         **options
             Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
@@ -201,13 +198,13 @@ class ParametricModel(Model):
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
 
+        Parameters
+        ----------
         {parameters}
         snapshots : array-like (n, M)
             True fields at these parameters.
 
-        Returns
-        -------
-        float
+        {returns_score}
 
         {raises}
         """

@@ -98,14 +98,9 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Align the fields and fit the model to them.
 
-        Parameters
-        ----------
-        X : array-like (n, M) or (n, *shape)
-            Fields, which are aligned in memory, memory-mapped ones too.
-        y : ignored
+        Memory-mapped fields are aligned in memory. Invariants, weights and bounds must not change along the axis.
 
-        {result_of_fit}
-            Also if `shape` and `axis` do not fit the cells, or invariants, weights or bounds change along the axis.
+        {snapshots} {result_of_fit}
         """
         with restored_on_error(self):
             if not isinstance(self.model, ManifoldModel):
@@ -182,16 +177,9 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         return theta * (self._lengths[1] / (2 * np.pi))
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents of fields.
+        """Latents of fields: theta in [-pi, pi), then the latents of the aligned field.
 
-        {of_fields}
-
-        Returns
-        -------
-        ndarray (n, 1 + d)
-            theta in [-pi, pi), then the latents of the aligned field.
-
-        {raises}
+        {fields} {returns_latents} {raises}
         """
         check_fitted(self, "model_")
         X = validate_data(self, field_rows(self, X), reset=False)
@@ -249,12 +237,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         They jump where theta is a whole number of cells, as the reconstruction does between cells. Sums along the axis
         do not change.
 
-        {at_latents}
-        {directions}
-
-        {returns_jvp}
-
-        {raises_derivative}
+        {latents} {directions} {returns_jvp} {raises_derivative}
         """
         check_samples(X=X, V=V)
         theta, Y = self._theta_and_shape(X)
