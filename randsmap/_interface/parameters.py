@@ -28,7 +28,7 @@ import numbers
 import re
 import textwrap
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -136,22 +136,14 @@ def estimator(cls: type[_Class]) -> type[_Class]:
 
 
 def _make_constructor(cls: Any) -> None:
-    def of_signature(name: str, declared: Parameter) -> inspect.Parameter:
-        kind = inspect.Parameter.KEYWORD_ONLY if declared.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    def as_field(name: str, declared: Parameter) -> tuple[str, Any, Any]:
         annotations = filter(None, (inspect.get_annotations(base).get(name) for base in cls.__mro__))
-        return inspect.Parameter(name, kind, default=declared.default, annotation=next(annotations))
+        default = {} if declared.default is _REQUIRED else {"default": declared.default}
+        return name, next(annotations), field(kw_only=declared.kw_only, **default)
 
-    signature = inspect.Signature([of_signature(*item) for item in cls._parameters.items()], return_annotation=None)
-
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = signature.bind(*args, **kwargs)
-        values.apply_defaults()
-        vars(self).update(values.arguments)
-
-    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
-    __init__.__qualname__, __init__.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    cls.__init__ = __init__
+    made: Any = make_dataclass(cls.__name__, [as_field(*item) for item in cls._parameters.items()])
+    cls.__init__ = made.__init__
+    cls.__init__.__module__ = cls.__module__
 
 
 def check_parameters(estimator: Any) -> dict[str, Any]:

@@ -55,20 +55,20 @@ def model_texts(cls: _Class) -> _Class:
     return shared_texts(cls, _TEXTS)
 
 
-def relative_errors(fields: Any, shape: tuple[int, ...], *weights_of: Any) -> Errors:
+def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> Errors:
     """`metrics.scaled_l2` relative to the usual norm of these fields, in a norm as `norm_weights` finds it."""
     weights = norm_weights(shape, *weights_of)
     return partial(scaled_l2, reference=median_norm(field_norms(fields, cell_weights=weights)), cell_weights=weights)
 
 
 def decoded_errors(
-    model: Any, latents: Any, fields: Any, measures: Mapping[str, Errors]
+    model: Any, latents: Any, fields: Rows, measures: Mapping[str, Errors]
 ) -> dict[str, NDArray[np.float64]]:
     """Errors, by each of the measures, of the fields at latents; the true fields (n, M) are read by blocks."""
-    Y, rows, parts = np.asarray(latents), Rows.of(fields, "fields"), []
-    if len(Y) != len(rows):
-        raise ValueError(f"parameters must have a row for each of {len(rows)} snapshots, got {len(Y)}")
-    for start, stop, F in rows.blocks(what="errors"):
+    Y, parts = np.asarray(latents), []
+    if len(Y) != len(fields):
+        raise ValueError(f"parameters must have a row for each of {len(fields)} snapshots, got {len(Y)}")
+    for start, stop, F in fields.blocks(what="errors"):
         decoded = np.asarray(model.inverse_transform(Y[start:stop], **own_values(model, F))).reshape(F.shape)
         parts.append([errors(F, decoded) for errors in measures.values()])
     return dict(zip(measures, map(np.concatenate, zip(*parts, strict=True)), strict=True))
@@ -121,6 +121,6 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
 
         {fields} {ignored} {returns_score} {raises}
         """
-        latents, F = self.transform(X), field_rows(self, X)
+        latents, F = self.transform(X), Rows.of(field_rows(self, X), "X")
         errors = decoded_errors(self, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})
         return -float(errors["l2"].mean())

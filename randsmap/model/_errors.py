@@ -61,8 +61,8 @@ def reconstruction_errors(
     """
     check_samples(snapshots=snapshots, parameters=parameters)
     fitted = model if parameters is None else model.model_
-    F = field_rows(fitted, snapshots, name="snapshots")
-    if not len(Rows.of(F, "snapshots", min_rows=0)):
+    F = Rows.of(field_rows(fitted, snapshots, name="snapshots"), "snapshots", min_rows=0)
+    if not len(F):
         raise ValueError("there are no snapshots to evaluate the model on")
     # blocks must not differ in what their errors are relative to
     return decoded_errors(*_latents(model, snapshots, parameters), F, _measures(fitted, F))
@@ -90,7 +90,7 @@ def held_out_errors(
     if labels is not None:
         folds = GroupKFold(min(most, labels.max() + 1))
     splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(1, 5000 // n)]
-    measures = {"l2": relative_errors(rows, layout.shape, cell_weights, model)}
+    measures = {"l2": relative_errors(Rows.of(rows, "snapshots"), layout.shape, cell_weights, model)}
     errors, turns = np.full(n, np.nan), 0
     for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
         with warnings.catch_warnings():
@@ -106,7 +106,7 @@ def held_out_errors(
                 left_out = taken(rows, test, "snapshots")
                 there = None if parameters is None else parameters[test]
                 decoding, latents = _latents(fitted, layout.restored(left_out), there)
-                errors[test] = decoded_errors(decoding, latents, left_out, measures)["l2"]
+                errors[test] = decoded_errors(decoding, latents, Rows.of(left_out), measures)["l2"]
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
         turns += 1
@@ -129,7 +129,7 @@ def _latents(model: Any, snapshots: Any, parameters: Any) -> tuple[Any, Any]:
     return model.model_, model.latents(parameters)
 
 
-def _measures(model: Any, F: Any) -> dict[str, Errors]:
+def _measures(model: Any, F: Rows) -> dict[str, Errors]:
     """Functions of fields and decoded fields; the norms they are relative to are those of all snapshots F."""
     decoder, weights = getattr(model, "decoder_", None), norm_weights(model.field_shape_, model)
     C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)

@@ -209,9 +209,10 @@ class ParametricModel(Model):
         {raises}
         """
         check_samples(parameters=parameters, snapshots=snapshots)
-        F = field_rows(self.model_, snapshots, name="snapshots")
-        measures = {"l2": relative_errors(F, self.field_shape_, self)}
-        return -float(decoded_errors(self.model_, self.latents(parameters), F, measures)["l2"].mean())
+        F = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
+        latents = self.latents(parameters)
+        errors = decoded_errors(self.model_, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})
+        return -float(errors["l2"].mean())
 
 
 def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:
