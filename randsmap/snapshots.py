@@ -118,10 +118,7 @@ def read_numbers(path: Path, *, key: str | None = None, transpose: bool = False)
 def read_columns(
     path: Path, *, key: str | None = None, width: int | None = None, transpose: bool = False
 ) -> NDArray[np.float64]:
-    """Parameters (n, p) from a file as for `read_array`; a vector, which MATLAB has as a row, is one column.
-
-    p is `width`, if that is known.
-    """
+    """Parameters (n, p) by `read_array`, p = `width` if known; a vector, which MATLAB has as a row, is one column."""
     values = read_numbers(path, key=key)
     if transpose and values.ndim == 2:
         values = values.T

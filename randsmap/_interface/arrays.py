@@ -116,10 +116,7 @@ def check_samples(**arrays: Any) -> None:
 
 
 def real_numbers(X: Any, name: str) -> NDArray[Any]:
-    """X as an array of floats, integers or booleans, finite or not: what is a number, for every argument of arrays.
-
-    Dates and durations have a unit that would be lost, and complex numbers a part. TypeError or ValueError otherwise.
-    """
+    """X as floats, integers or booleans, finite or not: what a number is, for all arguments. Type- or ValueError."""
     if type(X) is not np.ndarray:
         refuse_unreadable(X, name)
     try:
@@ -172,11 +169,6 @@ def refuse_unreadable(X: Any, name: str) -> None:
             f"{name} has {sum(map(np.sum, masks))} masked value(s), which are no numbers: give "
             "them values, for example with X.filled(0.0)"
         )
-    refuse_dask(X, name)
-
-
-def refuse_dask(X: Any, name: str) -> None:
-    """TypeError if X is a dask array: NumPy would load it whole."""
     if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # xarray's have None in memory
         raise TypeError(
             f"{name} is a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, "
@@ -298,10 +290,7 @@ def check_out(
 def check_cells(
     cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None, name: str = "cells"
 ) -> NDArray[np.intp]:
-    """Indices (k,) of a subset of the cells, each in [0, n_cells).
-
-    `cells` are indices (k,), of which negative ones count from the end, or a mask (n_cells,) or of a field's shape.
-    """
+    """Indices (k,) in [0, n_cells), of indices, which may be negative, or a mask (n_cells,) or of a field's shape."""
     cells = real_numbers(cells, name)
     if cells.dtype == bool and cells.shape == shape:
         cells = cells.reshape(-1)

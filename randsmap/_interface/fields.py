@@ -45,10 +45,6 @@ class FieldShape:
         """Rows (n, M) as the array that was given: in its shape, with its metadata."""
         return rows if hasattr(rows, "iloc") else self.labelled(rows.reshape(len(rows), *self.shape))
 
-    def in_shape(self, rows: _Array) -> _Array:
-        """Rows (..., M) as fields (..., *shape)."""
-        return rows if len(self.shape) == 1 else rows.reshape(*rows.shape[:-1], *self.shape)  # type: ignore
-
     def labelled(self, fields: Any, *given: Any) -> Any:
         """Whole fields with the metadata, unless something of `given`, such as `out`, is not None."""
         if self.metadata is None or self.metadata.table or any(option is not None for option in given):
@@ -71,10 +67,7 @@ class FieldShape:
         return check_cells(cells, self.n_cells, self.shape)
 
     def values(self, values: Any, name: str, *, columns: bool = False) -> Any:
-        """One value per cell, given in the fields' shape (with `columns` several, on one more axis), as (M,) or (M, q).
-
-        Numbers, words and None as they are.
-        """
+        """One value a cell, or with `columns` several on one more axis, as (M,) or (M, q); others as given."""
         if isinstance(values, str) or values is None:
             return values
         refuse_unreadable(values, name)
@@ -127,11 +120,7 @@ FIELD_STATE = {"_field_shape": Part(FieldShape, M="M")}
 
 
 def flattened(X: Any, name: str) -> tuple[Any, FieldShape]:
-    """X as rows of cells, and how its fields are arranged.
-
-    Two-dimensional array-likes are returned as they are, and nothing is copied if the memory's order allows it.
-    TypeError or ValueError for what `refuse_unreadable` refuses.
-    """
+    """X as rows of cells, copied only if the memory's order asks for it, and how its fields are arranged."""
     metadata = None
     if type(X) is not np.ndarray:
         refuse_unreadable(X, name)
@@ -169,7 +158,9 @@ class FieldOutputMixin:
         self._field_shape = layout
 
     def _in_shape(self, rows: _Array) -> _Array:
-        return self._field_shape.in_shape(rows)
+        """Rows (..., M) as fields (..., *shape)."""
+        shape = self.field_shape_
+        return rows if len(shape) == 1 else rows.reshape(*rows.shape[:-1], *shape)  # type: ignore
 
     def _labelled(self, fields: Any, *given: Any) -> Any:
         return self._field_shape.labelled(fields, *given)
@@ -182,11 +173,7 @@ class FieldOutputMixin:
 
 
 def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name: str = "X") -> Any:
-    """The fields X, an argument of an estimator's method, as rows of cells.
-
-    On reset the estimator keeps how they are arranged. Otherwise fields that are arranged in another way than those of
-    `fit` raise ValueError; rows (n, M) always fit.
-    """
+    """The fields X as rows of cells: on reset those of `fit`, else compared with them; rows (n, M) always fit."""
     rows, layout = flattened(X, name)
     if reset:
         estimator._field_shape = layout
@@ -199,27 +186,14 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
 
 
 def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """`out` if results of this shape may go there while X (None: nothing) is read, a new array if it is None.
-
-    Fields of some shape may also go to rows.
-    """
+    """`out`, or rows of it, if results of this shape may go there while X is read; a new array if it is None."""
     if out is not None and len(shape) > 2 and getattr(out, "ndim", 0) == 2:
         shape = shape[0], math.prod(shape[1:])
     return check_out(out, shape, apart=X)
 
 
-def with_coordinates_of(X: Any, fields: Any) -> Any:
-    """Fields that reconstruct X; if X is a DataArray of their shape, with its coordinates, the samples' included."""
-    if hasattr(X, "coords") and np.shape(X) == np.shape(fields):
-        return X.copy(data=np.asarray(fields))
-    return fields
-
-
 def reshape_for(part: Any, X: Any, layout: FieldShape) -> Any:
-    """Rows X (n, M) for an encoder or a decoder: in the fields' shape, if that class accepts a shape.
-
-    With the fields' labels if parameters of it have some, which it then compares.
-    """
+    """Rows X for an encoder or decoder: of the fields' shape if it takes one, with labels if its parameters have."""
     if not isinstance(part, FieldOutputMixin):
         return X
     parameters = [v for value in vars(part).values() for v in (value if isinstance(value, tuple) else [value])]

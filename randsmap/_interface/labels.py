@@ -71,10 +71,7 @@ class Labels:
         return found
 
     def compare(self, given: Labels, name: str, shapes: tuple[Any, Any], whose: str = "the fields of fit") -> None:
-        """ValueError if the cells of another array, `name`, have other labels, or its axes another order.
-
-        `shapes` are those of the cells of both. Reversed latitudes have the right shape.
-        """
+        """ValueError if another array's cells have other labels, or its axes another order; `shapes` are of both."""
         dims, kept = given.dims, self.dims
         named = not (given.table or self.table)
         if named and dims[1:] != kept[1:] and (set(dims[1:]) == set(kept[1:]) or kept[0] in dims[1:]):

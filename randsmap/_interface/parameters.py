@@ -99,10 +99,7 @@ def _literal(value: Any) -> str:
 
 
 def parameter(kind: type = object, *, default: Any = _REQUIRED, **limits: Any) -> Any:
-    """Declare a parameter in the body of an `estimator`: its default and the attributes of `Parameter`.
-
-    A default alone replaces that of an inherited parameter.
-    """
+    """Declare a parameter in the body of an `estimator`; a default alone replaces that of an inherited one."""
     return Parameter(kind, default=default, **limits)
 
 

@@ -235,10 +235,7 @@ def _checksums(*paths):
 
 
 def save_arrays(file: BinaryIO, arrays: Mapping[str, ArrayLike], *, compressed: bool = False) -> None:
-    """An .npz file of these arrays; ValueError for one of objects, which would be a pickle.
-
-    NumPy before 2.1 has no such check of its own in `savez`.
-    """
+    """Write an .npz file of these arrays; ValueError for one of objects, which NumPy before 2.1 would pickle."""
     given = {name: np.asarray(value) for name, value in arrays.items()}
     for name, array in given.items():
         if array.dtype.hasobject:

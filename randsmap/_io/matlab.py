@@ -43,10 +43,7 @@ class MatArray:
 
 
 def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
-    """The arrays of a .mat file of format 4 or 5 by their names; numbers in structs are "struct/field".
-
-    The file must still be open when values are read. ValueError if it is damaged.
-    """
+    """The arrays of an open .mat file of format 4 or 5; numbers in structs are struct/field. ValueError if damaged."""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
     header = file.read(128)

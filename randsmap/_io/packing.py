@@ -23,10 +23,7 @@ def uncertain(attributes: Iterable[str]) -> list[str]:
 
 
 def unpacked(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: Any = None) -> NDArray[Any]:
-    """The physical values, in float64 if they are packed; NaN where they are missing, not valid or `unwritten`.
-
-    Without such attributes the values are returned as they are. ValueError if an attribute is no number.
-    """
+    """The physical values, in float64 if they are packed; NaN where they are missing, not valid or `unwritten`."""
     given = {name: np.ravel(value) for name, value in attributes.items() if name in ATTRIBUTES}
     if unwritten is not None and unwritten == unwritten and unwritten:  # 0 is a value
         given["unwritten"] = np.ravel(unwritten)

@@ -35,10 +35,7 @@ _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNOR
 
 
 def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> NDArray[np.float64]:
-    """The numbers (n, p) of a text: of the column `key`, or of all columns except those that name the rows.
-
-    With `fields` a first column of times is left out as well. ValueError if an entry is no number.
-    """
+    """Numbers (n, p) of a text: the column `key`, or all but names of rows and, with `fields`, a first one of times."""
     comments: list[str] = []
     lines = [text for _, text in islice(_lines(path, comments), 20)]
     separator = _separator(lines)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from randsmap._interface.fields import FieldOutputMixin, field_rows, with_coordinates_of
+from randsmap._interface.fields import FieldOutputMixin, field_rows
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
@@ -109,8 +109,11 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
 
         {fields} {out} {returns_fields} {raises}
         """
+        given: Any = X
         fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
-        return with_coordinates_of(X, fields) if out is None else fields
+        if out is None and hasattr(given, "coords") and given.shape == np.shape(fields):
+            return given.copy(data=np.asarray(fields))  # with the samples' labels, too
+        return fields
 
     @available_if(lambda self: require(self, "inverse_transform"))
     def score(self, X: ArrayLike, y: Any = None) -> float:

@@ -221,10 +221,7 @@ def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) -> NDArray[np.float64]:
-    """Angles (n,) at parameters X (n, p), without jumps between neighbours; NaN where that is impossible.
-
-    Each follows the one it is joined to by the shortest tree (R. C. Prim, 1957), in standard deviations.
-    """
+    """Angles without jumps along the shortest tree (R. C. Prim, 1957) of parameters X; NaN if neighbours have one."""
     n, Z = len(X), X / standard_deviations(X)
     labels = np.zeros(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     apart = 2 * float(np.linalg.norm(np.ptp(Z, axis=0)))  # groups are joined last

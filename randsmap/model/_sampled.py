@@ -106,9 +106,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
 
 
 def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: int) -> NDArray[np.float64]:
-    """Random combinations (rank + 10, M) of the differences of fields and of the tangents, or they themselves if
-    they are no more; exactly 0 in a cell that is the same in all fields.
-    """
+    """Random combinations (rank + 10, M) of differences of fields and tangents, or all; 0 where a cell never varies."""
     # differences from one of the fields: a cell that never varies is then exactly 0, however large it is
     spread = standard_deviations(Y)
     Y = Y[_far_apart(Y / spread, 64)]  # documented; each point costs a field and its tangents

@@ -301,10 +301,7 @@ def shift_lines(
 
 
 def _head(a, left, right, w):
-    """Integral of the parabola of average a and these edge values over the first w of the cell.
-
-    With the edges exchanged it is that over the last w.
-    """
+    """Integral of the parabola of this average and edges over the first w of a cell; with exchanged edges, the last."""
     return w * (left + w / 2 * (right - left + (1 - 2 * w / 3) * 6 * (a - (left + right) / 2)))
 
 
@@ -315,10 +312,7 @@ def _edges(a):
 
 
 def _reconstructed(a, low, high, tangents):
-    """Averages and edge values of parabolas within [low, high], and the derivatives of all three.
-
-    A parabola that leaves the limits is scaled towards its average (Zhang and Shu 2010, Eq. 2.10).
-    """
+    """Averages, edges of parabolas scaled into [low, high] (Zhang and Shu 2010, Eq. 2.10), and their derivatives."""
     left, right = _edges(a)
     curve = 6 * (a - (left + right) / 2)
     # the extremum of left + x (right - left + curve (1 - x)), where it is inside

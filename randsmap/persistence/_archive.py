@@ -89,10 +89,7 @@ class _File(io.FileIO):
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The manifest and the arrays {name: array} of the file `path`: C-contiguous, writeable, native-endian.
-
-    ValueError if any byte is not what `write` would have written, RecursionError if the manifest is nested too deeply.
-    """
+    """Manifest and arrays, native and C-contiguous; ValueError (or RecursionError) unless `write` wrote the file."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
         raise ValueError("not a regular file")
     with _File(path) as file:
