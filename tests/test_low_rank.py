@@ -17,7 +17,7 @@ from randsmap import (
     SigmoidFeatures,
 )
 from randsmap._linalg import low_rank_ridge as _low_rank
-from randsmap._linalg.low_rank_ridge import LowRank, _farthest
+from randsmap._linalg.low_rank_ridge import LowRank, farthest_points
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap.persistence import save
@@ -148,7 +148,7 @@ def test_orthonormal_rows_stay_so_and_keep_their_order():
 
 def test_farthest_points_are_nested_and_end_with_the_distinct_ones():
     points = np.array([[0.0], [1.0], [0.4], [1.0], [0.1]])
-    order = list(_farthest(points - points.mean()))
+    order = list(farthest_points(points - points.mean()))
     assert sorted(points[order].ravel()) == [0.0, 0.1, 0.4, 1.0]
     for k in range(1, 4):
         distances = np.abs(points - points[order[:k]].T).min(axis=1)

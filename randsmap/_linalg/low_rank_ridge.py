@@ -96,7 +96,7 @@ class LowRank:
         self._per_test = self.n / len(tests)
         self._energy = self._test_energy()
         self._decays: list[float] = []  # of its logarithm, by each step
-        self._farthest = _farthest(self._features.metric_points(self._some))
+        self._farthest = farthest_points(self._features.metric_points(self._some))
         self._Vt, self._rank_before = np.empty((0, P)), 0
         self._probes = rng.standard_normal((PROBES, P))
         # what a pass over the features finds
@@ -395,7 +395,7 @@ def _round_off(size: float, regularization: float, alpha: float, left: float, sq
     return float(some * ((1 + size * alpha) * (1 + steep) if squared else 1 + size * alpha + steep * left))
 
 
-def _farthest(points: _Values) -> Iterator[int]:
+def farthest_points(points: _Values) -> Iterator[int]:
     """Indices of points (n, d), each the farthest from those before, until the others are equal to one of them."""
     distances = np.einsum("ij,ij->i", points, points)  # from their mean
     while distances.max(initial=0) > 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import as_array, check_cells
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import check_count
+from randsmap._linalg.low_rank_ridge import farthest_points
 from randsmap._linalg.scales import in_norm, standard_deviations
 from randsmap._parallel import blas_threads
 from randsmap.invariants import norm_weights
@@ -109,7 +111,8 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
     """Random combinations (rank + 10, M) of differences of fields and tangents, or all; 0 where a cell never varies."""
     # differences from one of the fields: a cell that never varies is then exactly 0, however large it is
     spread = standard_deviations(Y)
-    Y = Y[_far_apart(Y / spread, 64)]  # documented; each point costs a field and its tangents
+    some = islice(farthest_points((Y - Y.mean(axis=0)) / spread), 64)  # documented; each costs a field and its tangents
+    Y = Y[list(some) or [0]]
     reference, each = np.reshape(decode(Y[:1]), (1, M)), Y.shape[1] + 1
     total, size = len(Y) * each, rank + 10  # 5 to 10 more rows than the rank suffice (Halko et al. 2011, Sec. 4.2)
     # a fixed seed: the cells must not depend on anything but the arguments
@@ -125,17 +128,6 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
             columns = slice(start * each, (start + len(part)) * each)
             sketch += weights[:, columns] @ block.reshape(-1, M)
     return sketch
-
-
-def _far_apart(Y: NDArray[np.float64], count: int) -> NDArray[np.intp]:
-    """Up to so many of the points Y (n, d), by index: the most central, then the farthest from all before."""
-    chosen = np.empty(min(count, len(Y)), np.intp)
-    distances = ((Y - Y.mean(axis=0)) ** 2).sum(axis=1)
-    for i in range(len(chosen)):
-        chosen[i] = distances.argmax() if i else distances.argmin()
-        nearer = ((Y - Y[chosen[i]]) ** 2).sum(axis=1)
-        distances = np.minimum(distances, nearer) if i else nearer
-    return chosen
 
 
 class SampledModel:
