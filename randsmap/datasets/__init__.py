@@ -1,8 +1,7 @@
 """Data sets of the paper's studies and the solvers that make them."""
 
 from randsmap._interface.callers import public
-from randsmap.datasets._eikonal import solve_eikonal
-from randsmap.datasets._hughes import HughesSolver, make_hughes
+from randsmap.datasets._hughes import HughesSolver, make_hughes, solve_eikonal
 from randsmap.datasets._images import (
     head_phantom,
     load_image,

@@ -10,10 +10,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Bunch
 
 from randsmap import _parallel
 from randsmap._interface.arrays import LARGEST, as_array, check_domain, check_out
@@ -21,9 +22,6 @@ from randsmap._interface.parameters import check_count, check_number, check_rand
 from randsmap._io import files
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg import rows
-
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
 
 _EPS = np.finfo(np.float64).eps
 RandomState = None | int | np.random.RandomState | np.random.Generator
@@ -264,8 +262,6 @@ def solve(
     integrate: Callable[..., object], initial: NDArray[np.float64], t_end: Any, times: Any, dt: float, single: bool
 ) -> Bunch:
     """Fields of the initial ones (n_trajectories, M) at the output times; `single`: those of the first alone."""
-    from sklearn.utils import Bunch
-
     times, steps, fractions = output_times(t_end, times, dt)
     rows = np.arange(len(initial) * len(times)).reshape(len(initial), len(times))
     out = np.empty((rows.size, initial.shape[1]))
@@ -305,7 +301,6 @@ def snapshots_of_runs(
     **more: Any,
 ) -> Bunch:
     """The data set of the snapshots of runs after these steps, trajectory by trajectory."""
-    from sklearn.utils import Bunch
 
     def events(group):
         reached, position = np.unique(steps[group], return_inverse=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array, check_domain, check_samples
 from randsmap._interface.callers import warn_caller
@@ -16,9 +16,6 @@ from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._kernels import images as kernel
 from randsmap.datasets import _common
-
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
 
 _DESCR = """\
 One image, rotated about its centre by equally spaced angles (paper, Case Study 2).
@@ -90,8 +87,6 @@ def make_rotated_images(
     >>> float(abs(rotated.data.sum(axis=1) - 1).max()) < 1e-14
     True
     """
-    from sklearn.utils import Bunch
-
     n_samples = check_count(n_samples, "n_samples")
     shape = None if shape is None else _check_shape(shape)
     if image is None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import LARGEST, SMALLEST, as_array
 from randsmap._interface.parameters import check_count, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._kernels import traffic
 from randsmap.datasets import _common
-
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
 
 # Cell updates in one call of the kernel (some 20 ms): between calls Ctrl-C is seen.
 _UPDATES_PER_CALL = 20_000_000

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import Bunch
 
 from randsmap._interface.parameters import check_count, check_number, check_random_state
 from randsmap.datasets import _common
-
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
 
 _SWISS_ROLL_DESCR = """\
 Swiss roll in 3 dimensions (paper, Eq. SwissRolleq).
@@ -145,8 +141,6 @@ def make_s_curve(
 
 def _make(surface, ranges, n_samples, noise, description, names, descr, *, random_state, out, progress, embedding=None):
     """Noisy points surface(*coordinates), the coordinates uniform in these ranges, perhaps embedded by a matrix."""
-    from sklearn.utils import Bunch
-
     n_samples = check_count(n_samples, "n_samples")
     noise = check_number(noise, "noise", low=0.0)
     block_size = 8192  # rows of one random stream: the data do not depend on the number of threads

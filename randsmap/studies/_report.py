@@ -21,7 +21,7 @@ from randsmap import plotting
 from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, picture, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
 from randsmap.studies._result import StudyResult, documented
-from randsmap.studies._table import case_text, features_text, legend, summary_text, table_text
+from randsmap.studies._table import best_rows, case_text, features_text, legend, summary_text, table_text
 
 REPORT, INDEX = "report.html", "index.html"
 # the verdicts in the order of the page, and their classes in the style sheet
@@ -150,10 +150,8 @@ def _named(row):
 
 def _best(rows, quantity="rel_l2"):
     """Least test error in words, and the decoder that has it; None if no row has one."""
-    median = f"{quantity}_median"
-    test = [row for row in rows if row["split"] == "test" and row[median] is not None]
-    best = min(test, key=lambda row: row[median], default=None)
-    return None if best is None else (percent(best[median]), _named(best))
+    best = best_rows(rows, quantity)
+    return (percent(best[0][f"{quantity}_median"]), _named(best[0])) if best else None
 
 
 def _largest_mass_error(rows, kind, closed_form=False):
@@ -245,14 +243,10 @@ def part_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
 
 def _errors_and_times(rows):
     """Errors and times of all decoders, one row per decoder, ours next to the paper's."""
-    best: dict[str, float] = {}
-    for row in rows:
-        if row["split"] == "test":
-            best[row["decoder"]] = min(row["rel_l2_median"], best.get(row["decoder"], np.inf))
     slots = [
-        (label, fraction)
-        for label in sorted(best, key=lambda label: best[label])
-        for fraction in dict.fromkeys(row["features_per_sample"] for row in rows if row["decoder"] == label)
+        (best["decoder"], fraction)
+        for best in best_rows(rows)
+        for fraction in dict.fromkeys(row["features_per_sample"] for row in rows if row["decoder"] == best["decoder"])
     ]
     theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
     masses = any(row["conservation_median"] is not None for row in rows)

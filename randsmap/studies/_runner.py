@@ -135,21 +135,8 @@ def run_study(
     pieces = open_pieces(out, _configuration(study, options))
     if fields is None:
         fields, about = _load_data(study, out, seed, progress)
-    rows: list[Row] = []
-    arrays: dict[str, Any] = {}
-    findings: list[str] = []
-    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
-    with (
-        if_asked(progress),
-        ProgressBar(total, study.name, unit="fit") as bar,
-        randsmap.show_progress(False),
-        extrapolation_ignored(),  # held-out points may be far away
-    ):
-        for sizes in study.sizes:
-            part = Part(study, chosen, fields, about, sizes, options=options, pieces=pieces, update=bar.update)
-            rows += part.run()
-            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
-            findings += part.findings()
+    show = if_asked(progress)
+    rows, arrays, findings = _run_parts(study, chosen, fields, about, options, pieces, show)
     result = StudyResult(
         name=study.name,
         title=study.title or study.name,
@@ -165,6 +152,26 @@ def run_study(
     )
     save_result(result, out)
     return result
+
+
+def _run_parts(study, chosen, fields, about, options, pieces, show):
+    """Rows, arrays and findings of the chosen decoders for all sizes of the study, under the context `show`."""
+    rows: list[Row] = []
+    arrays: dict[str, Any] = {}
+    findings: list[str] = []
+    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
+    with (
+        show,
+        ProgressBar(total, study.name, unit="fit") as bar,
+        randsmap.show_progress(False),
+        extrapolation_ignored(),  # held-out points may be far away
+    ):
+        for sizes in study.sizes:
+            part = Part(study, chosen, fields, about, sizes, options=options, pieces=pieces, update=bar.update)
+            rows += part.run()
+            arrays.update({f"{part.name}/{key}": value for key, value in part.arrays().items()})
+            findings += part.findings()
+    return rows, arrays, findings
 
 
 def _load_data(study, folder, seed, progress):

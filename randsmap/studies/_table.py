@@ -10,14 +10,11 @@ import shutil
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from randsmap._io.files import write_atomically
 from randsmap.reports._page import percents
-from randsmap.studies._result import data_file, documented
-
-if TYPE_CHECKING:
-    from randsmap.studies._result import StudyResult
+from randsmap.studies._result import StudyResult, data_file, documented
 
 Row = dict[str, Any]
 
@@ -144,12 +141,19 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     return list(zip(*columns))
 
 
+def best_rows(rows: Iterable[Row], quantity: str = "rel_l2") -> list[Row]:
+    """The test row of each decoder that has the least median, the best decoder first."""
+    median = f"{quantity}_median"
+    best: dict[str, Row] = {}
+    known = (row for row in rows if row["split"] == "test" and row[median] is not None)
+    for row in sorted(known, key=lambda row: row[median]):
+        best.setdefault(row["decoder"], row)
+    return list(best.values())
+
+
 def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """`table_text` of one training size in short: each decoder at its best feature count, the best first."""
-    first: dict[str, Row] = {}
-    for row in sorted((row for row in rows if row["split"] == "test"), key=lambda row: row["rel_l2_median"]):
-        first.setdefault(row["decoder"], row)
-    best = list(first.values())
+    best = best_rows(rows)
     train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
     others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
     columns = [*_first_columns(best), ("test L2", *percents([row["rel_l2_median"] for row in best]))]
