@@ -300,6 +300,7 @@ class Fit:
     `linear_map`, a `LinearMap`, which are in no pickle and no model file.
     """
 
+    coefficients: Any
     linear_map: Any
     leverage: Any
 
@@ -311,7 +312,8 @@ class Fit:
     @property
     def leverage_cost(self) -> float:
         """Operations of the first read of `leverage`, about."""
-        return float(len(self.training_points)) ** 3
+        n, P = len(self.training_points), len(self.coefficients)
+        return float(n) * P * min(n, P)
 
     @cached_property
     @quiet

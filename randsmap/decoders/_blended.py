@@ -275,11 +275,10 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     Notes
     -----
-    The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|. It is a convex combination of them
-    whose weights depend on the latent point: parts that agree outvote one that does not. The parts decode coordinates
-    in an orthonormal basis of the training fields, of r <= min(n, M) directions, so a row costs K decodings of length r
-    and one product r M. The projection on invariants and bounds is the last step. The derivatives follow from those of
-    the parts; with a part that has none (`KNNDecoder`) the blend has none.
+    The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|: a convex combination, in which parts that
+    agree outvote one that does not. The parts decode coordinates in an orthonormal basis of the training fields, of
+    r <= min(n, M) directions, so a row costs K decodings of length r and one product r M. The projection on invariants
+    and bounds is the last step. With a part that has no derivatives (`KNNDecoder`) the blend has none.
 
     References
     ----------

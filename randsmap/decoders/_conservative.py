@@ -45,9 +45,8 @@ class LeverageOfPart:
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
         """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
 
-        `ConservativeRegressor` asks its regressor, `ManifoldModel` its decoder, `ShiftRegistration` its model (for any
-        theta). `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the
-        model has seen such fields is ``model_.leverage(latents(parameters))``.
+        `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the model has
+        seen such fields is ``model_.leverage(latents(parameters))``.
 
         Parameters
         ----------

@@ -167,20 +167,18 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
 
     Notes
     -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform) needs only Phi Phi^T, whose
-    expectation is 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F, which is [1 | k(y)] A with the bias
-    row 1^T H above H. That is center=False, where the bias is penalised; with center=True K and F are centred instead
-    of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same lambda and
-    center approach these as P^(-1/2). Theorem 1 of the paper is the same for the multi-scale map with many scales.
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform), whose products Phi Phi^T have the
+    expectation 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True K and F are centred
+    instead of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same
+    lambda and center approach these as P^(-1/2) (Theorem 1 of the paper, also for the multi-scale map).
 
     With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
     Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
     scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
 
-    Without invariants mass is not conserved. Far from all latent points a kernel other than thin plate is 0 and,
-    without a tail, the field is the bias row: a weighted mean of the training fields (with center=False a multiple,
-    below 1, of one), projected on the invariants. The coefficients take as much memory as the fields in double
-    precision; `RANDSMAPDecoder` with output_rank needs less.
+    Far from all latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row,
+    projected on the invariants. The coefficients take as much memory as the fields in double precision;
+    `RANDSMAPDecoder` with output_rank needs less.
 
     Examples
     --------
@@ -381,18 +379,13 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     Notes
     -----
-    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix
-    (paper, Sec. 3 and App. C, Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics
-    k(y) V L^-1 are r functions of y, so a decoded row costs n r + r M operations; where n M is less, the product is
-    formed in advance.
+    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3 and App. C,
+    Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics k(y) V L^-1 are r functions of y, so a
+    decoded row costs n r + r M operations; where n M is less, the product is formed in advance.
 
-    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation. Latent points that
-    coincide make the kernel singular: their harmonics are dropped and the fields there averaged. Farther than about
-    26 epsilon from all latent points the kernel is 0 and the decoded field about the mean field, with center=False 0
-    except in the constant cells, projected on the invariants. Never NaN.
-
-    Without invariants mass is not conserved (paper, Prop. DDM_cons). The projection on them never increases the
-    (weighted) L2 error. Memory is that of the coefficients, r numbers per cell, and of some blocks of the fields.
+    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation; fields at latent
+    points that coincide are averaged. Farther than about 26 epsilon from all latent points the kernel is 0, the field
+    the bias row, projected on the invariants. Without invariants mass is not conserved (paper, Prop. DDM_cons).
 
     References
     ----------

@@ -158,16 +158,13 @@ class KNNFit(Fit):
         if cells is not None and not mapped:
             F = self.columns(cells)
 
-        def task(start: int, stop: int) -> None:
+        for start, stop in blocks_to_fill(fields):
             near, w, mixtures = neighbors[start:stop], weights[start:stop], fields[start:stop]
             if not mapped:
                 _by_rows(64, _kernel.mix, (F,), near, w, mixtures)
-                return
+                continue
             for rows, used, places in _blocks_of_neighbors(near, BLOCK // max(1, fields.shape[1])):
                 _by_rows(64, _kernel.mix, (F.read(used, columns),), places, w[rows], mixtures[rows])
-
-        for start, stop in blocks_to_fill(fields):
-            task(start, stop)
         return fields
 
     def with_n_neighbors(self, k: int) -> KNNFit:
@@ -441,8 +438,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
         Parameters
         ----------
-        X : array-like (n, d)
-        exclude : array-like of int (n,) or None
+        X, exclude
             As in `predict`.
 
         Returns

@@ -135,13 +135,6 @@ class RidgeFit(Fit):
     def training_points(self) -> NDArray[np.float64]:
         return self.points
 
-    @property
-    def leverage_cost(self) -> float:
-        if self.solver == "krylov":  # which avoids that factorisation
-            return np.inf
-        n, P = len(self.points), len(self.coefficients)
-        return 0.0 if self.factor is not None else float(n) * P * min(n, P)
-
     @cached_property
     def leverage(self) -> Leverage:
         """The leverage of any point."""
@@ -177,42 +170,38 @@ def batch_regularization(decoder: Any) -> float:
 
 def check_streamable(decoder: Any) -> bool:
     """True; ValueError with the reason if the parameters of a decoder do not allow batches."""
+    needed = _needed_for_batches(decoder)
+    if needed is not None:
+        raise ValueError(f"partial_fit needs {needed}")
+    return True
+
+
+def _needed_for_batches(decoder):
+    """What the parameters of a decoder do not give; None if they allow batches."""
     if decoder.solver in ("svd", "krylov", "lowrank"):
-        raise ValueError(
-            f"partial_fit needs solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
-        )
+        return f"solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
     if decoder.output_rank is not None:
-        raise ValueError(f"partial_fit needs output_rank=None, got {decoder.output_rank!r}: modes need all samples")
+        return f"output_rank=None, got {decoder.output_rank!r}: modes need all samples"
     if decoder.constraint != "everywhere":
-        raise ValueError(
-            f"partial_fit needs constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
-        )
+        return f"constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
     features = decoder.features
     if decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
         # `partial_fit` refuses what is no feature map
-        return True
+        return None
+    otherwise = "or a map that is fitted already, or all latent points to fit_features before"
     if features is None:
-        raise ValueError(
-            "partial_fit needs features whose number is known: give FourierFeatures(n_features=...), a map that is "
-            "fitted already, or all latent points to fit_features before"
-        )
+        return f"features whose number is known: give FourierFeatures(n_features=...), {otherwise}"
     if isinstance(features, SigmoidFeatures) and features.latent_box is None:
-        raise ValueError(
-            "partial_fit cannot take the centres of SigmoidFeatures from the bounding box of data that "
-            "it has not seen: give SigmoidFeatures(n_features=..., latent_box=(low, high)), a map "
-            "that is fitted already, or all latent points to fit_features before"
-        )
+        box = "SigmoidFeatures(n_features=..., latent_box=(low, high))"
+        return f"centres that do not come from the bounding box of data that it has not seen: give {box}, {otherwise}"
     if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
-        raise ValueError(
-            f"partial_fit cannot fit {features!r} to one batch of the data: fit it before, "
-            "to data that represent all batches"
-        )
+        return f"features that one batch determines, not {features!r}: fit it before, to data that represent all batches"
     if not isinstance(features.n_features, numbers.Integral):
-        raise ValueError(
-            f"partial_fit needs an integer n_features, got {features.n_features!r}, a multiple of a number of samples "
-            "that is not known: give a count, or a map that is fitted already"
+        return (
+            f"an integer n_features, got {features.n_features!r}, a multiple of a number of samples that is not known: "
+            f"give a count, {otherwise}"
         )
-    return True
+    return None
 
 
 def is_map(features: Any) -> bool:
