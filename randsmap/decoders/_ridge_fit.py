@@ -195,7 +195,7 @@ def _needed_for_batches(decoder):
         box = "SigmoidFeatures(n_features=..., latent_box=(low, high))"
         return f"centres that do not come from the bounding box of data that it has not seen: give {box}, {otherwise}"
     if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
-        return f"features that one batch determines, not {features!r}: fit it before, to data that represent all batches"
+        return f"features that one batch determines, not {features!r}: fit it before, to data that represent all"
     if not isinstance(features.n_features, numbers.Integral):
         return (
             f"an integer n_features, got {features.n_features!r}, a multiple of a number of samples that is not known: "
