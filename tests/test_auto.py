@@ -12,8 +12,8 @@ import randsmap as rm
 from randsmap import metrics
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
+from randsmap.decoders._auto import Samples, Trial, bounded_errors, score_of, starts_of
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
-from randsmap.decoders._trials import Samples, Trial, bounded_errors, score_of, starts_of
 from randsmap.reports._model_report import evaluate
 from randsmap.tuning import FAMILIES
 

@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA  # noqa: E402
 import randsmap  # noqa: E402
 from randsmap import cli, metrics, plotting  # noqa: E402
 from randsmap._linalg import rows  # noqa: E402
-from randsmap.decoders._trials import check_groups  # noqa: E402
+from randsmap.decoders._auto import check_groups  # noqa: E402
 from randsmap.reports import _model_report, _page, write_model_report  # noqa: E402
 
 from pages import Page  # noqa: E402

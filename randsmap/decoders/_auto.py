@@ -2,38 +2,455 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils import Bunch
 
+from randsmap._interface.arrays import as_labels
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
 from randsmap._interface.state import NOT_SAVED, Part
 from randsmap._interface.texts import shared_texts
-from randsmap._linalg.scales import standard_deviations
-from randsmap._linalg.spectral import PATH
-from randsmap._linalg.svd import principal_coordinates
+from randsmap._io.progress import steps
+from randsmap._linalg.distances import Radial, polynomial_tail
+from randsmap._linalg.dual import Dual
+from randsmap._linalg.scales import error_scales, standard_deviations
+from randsmap._linalg.spectral import PATH, lambda_path
+from randsmap._linalg.svd import pivoted_cholesky, principal_coordinates
+from randsmap._parallel import blas_threads
 from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, of_fit, require
-from randsmap.decoders._blended import BlendedDecoder
-from randsmap.decoders._trials import (
-    COUNTED,
-    LENGTHS,
-    Samples,
-    blend,
-    candidates,
-    check_families,
-    check_groups,
-    leading,
-    search,
-    search_threads,
+from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited, linear_trend, median_smoothing
+from randsmap.decoders._kernel import KERNELS, DoubleDiffusionMapsDecoder, KernelDecoder, retained_modes
+from randsmap.decoders._knn import KNNDecoder
+from randsmap.decoders._random_features import RFNNDecoder
+from randsmap.features import (
+    FourierFeatures,
+    MaternFeatures,
+    MonomialFeatures,
+    MultiscaleFourierFeatures,
+    SigmoidFeatures,
 )
 from randsmap.invariants import InvariantParameters, norm_weights
 from randsmap.metrics import field_norms
 
+_Values = NDArray[np.float64]
 
+SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "multiscale-fourier", "matern-features"
+_MAPS: dict[str, Any] = {
+    SIGMOID: SigmoidFeatures,
+    FOURIER: FourierFeatures,
+    MULTISCALE_FOURIER: MultiscaleFourierFeatures,
+    MATERN_FEATURES: MaternFeatures,
+}
+GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = KERNELS
+POLYNOMIAL, KNN, DOUBLE_DIFFUSION_MAPS = "polynomial", "k-nn", "double-diffusion-maps"
+FAMILIES = (*_MAPS, POLYNOMIAL, *KERNELS, KNN, DOUBLE_DIFFUSION_MAPS)
+_SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing, but for lambda
+_UNSCALED = (POLYNOMIAL,)
+LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
+_MOST_FEATURES = 2000  # as many as samples, at most
+_LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
+
+# where a search starts: members of the families, in this order, as (nu, degree, length scale in standard deviations)
+_STARTS: dict[str, tuple[tuple[float | None, int | None, float], ...]] = {
+    KNN: ((None, None, 1.0),),
+    THIN_PLATE: ((None, 1, 1.0),),
+    GAUSSIAN: ((None, 1, 1.0), (None, 1, 3.0), (None, 1, 10.0), (None, 1, 0.3), (None, 0, 1.0)),
+    MATERN: ((1.5, 1, 3.0), (2.5, 1, 3.0), (2.5, 1, 10.0), (1.5, 1, 1.0), (1.5, 1, 10.0), (1.5, 0, 3.0), (2.5, 0, 3.0)),
+    POLYNOMIAL: ((None, 2, 1.0), (None, 3, 1.0), (None, 4, 1.0)),
+    DOUBLE_DIFFUSION_MAPS: ((None, None, 1.0),),
+    SIGMOID: ((None, 0, 0.3), (None, 0, 0.1), (None, 0, 1.0)),
+    MULTI_GAUSSIAN: ((None, 0, 0.3),),
+    FOURIER: ((None, 0, 1.0), (None, 0, 3.0)),
+    MATERN_FEATURES: ((1.5, 0, 3.0), (2.5, 0, 3.0)),
+    MULTISCALE_FOURIER: ((None, 0, 0.3),),
+}
+
+
+def check_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The names of the families, each once; None: all. ValueError, which lists them, for others or none."""
+    if families is None:
+        return FAMILIES
+    names = (families,) if isinstance(families, str) else tuple(families)
+    wrong = [repr(name) for name in names if name not in FAMILIES]
+    if wrong or not names:
+        known = ", ".join(map(repr, FAMILIES))
+        raise ValueError(f"families must be among {known}, or None for all, got {wrong[0] if wrong else 'none'}")
+    return tuple(dict.fromkeys(names))
+
+
+def starts_of(families: Sequence[str], d: int) -> list[list[Trial]]:
+    """Where a search over these families for decoders of d latents starts: of each family its members."""
+    return [
+        [Trial(family, nu, degree, np.full(d, scale)) for nu, degree, scale in members]
+        for family, members in _STARTS.items()
+        if family in families
+    ]
+
+
+@dataclass
+class Trial:
+    """A member of a family with its scales, at the best lambda, number of neighbours or rank of the path."""
+
+    family: str
+    nu: float | None
+    degree: int | None
+    scales: _Values  # in standard deviations of the latents
+    value: float = np.nan  # lambda over the largest eigenvalue, k, or the rank
+    strength: float = np.nan  # lambda, a sample
+    score: float = np.inf
+    error: float = np.nan
+    residuals: _Values | None = field(default=None, repr=False)
+
+    @property
+    def kind(self) -> tuple[str, float | None, int | None]:
+        """Key that trials share if they differ in their scales alone."""
+        return self.family, self.nu, self.degree
+
+    @cached_property
+    def identity(self) -> Any:
+        """Equal for trials that are the same but for that value."""
+        logs = np.log(self.scales)
+        if self.family in _SCALE_FREE:
+            logs = logs - logs[0]
+        return self.kind, tuple(np.round(logs, 3))
+
+    def neighbors(self, step: float) -> list[Trial]:
+        """Trials of the same kind whose scales, all or one of them, differ by a factor exp(+-step)."""
+        d = len(self.scales)
+        moves = [] if self.family in (*_SCALE_FREE, *_UNSCALED) else [np.ones(d)]
+        if d > 1 and self.family not in _UNSCALED:
+            moves += list(np.eye(d))
+        found = [Trial(*self.kind, self.scales * np.exp(sign * step * move)) for move in moves for sign in (1, -1)]
+        return [t for t in found if LENGTHS[0] <= t.scales.min() and t.scales.max() <= LENGTHS[1]]
+
+    def dual(self, X: _Values, seed: int) -> Dual:
+        """The regression on latents X (n, d) in standard deviations; of random features the kernel is Phi Phi^T."""
+        points = X / self.scales
+        feature_map = self._features(len(X), seed)
+        if feature_map is None:
+            kernel = Radial.named(self.family, self.nu, (_LOWEST_FREQUENCY, 1.0)).values(points)
+            return Dual(kernel, polynomial_tail(points - points.mean(axis=0), self.degree or 0))
+        Phi = feature_map.fit_transform(points)
+        Phi -= Phi.mean(axis=0)
+        with blas_threads():
+            return Dual(Phi @ Phi.T, polynomial_tail(points, 0))
+
+    def per_sample(self, n: int) -> float:
+        """Growth of the kernel's eigenvalues, and so of lambda, with the number n of samples."""
+        # sigmoids are of size 1, so that products of P of them grow with P. Cosines have the factor sqrt(2 / P), after
+        # which their products estimate a kernel, and the number of monomials does not depend on n.
+        return float(n * (min(n, _MOST_FEATURES) if self.family == SIGMOID else 1))
+
+    def regularization(self, n: int) -> float:
+        return self.strength * self.per_sample(n)
+
+    def decoder(self, units: _Values, n: int, seed: int) -> Any:
+        """The decoder for n latents whose standard deviations are `units`."""
+        scales = self.scales * units
+        if self.family == KNN:
+            return KNNDecoder(int(self.value), latent_scale=scales)
+        if self.family == DOUBLE_DIFFUSION_MAPS:
+            return DoubleDiffusionMapsDecoder(epsilon=1.0, rank=int(self.value), latent_scale=scales)
+        regularization, feature_map = self.regularization(n), self._features(n, seed)
+        if feature_map is not None:
+            return RFNNDecoder(feature_map, latent_scale=scales, regularization=regularization)
+        options = {"degree": self.degree, "regularization": regularization, **self._smoothness}
+        if self.family == MULTI_GAUSSIAN:
+            return KernelDecoder(MULTI_GAUSSIAN, min_frequency=_LOWEST_FREQUENCY, latent_scale=scales, **options)
+        return KernelDecoder(self.family, length_scale=scales, latent_scale=None, **options)
+
+    def _features(self, n, seed):
+        """The feature map for n samples, None if there is none."""
+        if self.family == POLYNOMIAL:
+            return MonomialFeatures(self.degree)
+        if self.family not in _MAPS:
+            return None
+        return _MAPS[self.family](n_features=min(n, _MOST_FEATURES), random_state=seed, **self._smoothness)
+
+    @property
+    def _smoothness(self) -> dict[str, Any]:
+        return {} if self.nu is None else {"nu": self.nu}
+
+
+# -- Held-out errors -------------------------------------------------------------------------------
+_Groups = Sequence[NDArray[np.intp]]
+
+# Families without lambda: what they have instead, and the values compared. Ranks 2, 3, 4, 6, 8, 12, ..., 1024 grow by
+# factors of at most 1.5.
+COUNTED: dict[str, tuple[str, Sequence[int]]] = {
+    KNN: ("n_neighbors", (1, 2, 3, 4, 5, 6, 8, 10, 12)),
+    DOUBLE_DIFFUSION_MAPS: ("rank", [base << k for k in range(10) for base in (2, 3)][:-1]),
+}
+
+
+def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
+    """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
+    errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
+    return np.where(errors < 1, errors, 1.0)
+
+
+def score_of(errors: _Values, parts: _Groups) -> float:
+    """Mean of the logarithm of the mean error and of the mean over parts of the logarithm of a part's mean error.
+
+    The first is what is wanted; the second is not ruled by the one group of samples that no candidate decodes.
+    """
+    means = np.array([errors[part].mean() for part in parts])
+    floor = 1e-12  # errors below it are round-off and count as equal
+    return float(0.5 * np.log(errors.mean() + floor) + 0.5 * np.log(means + floor).mean())
+
+
+class Samples:
+    """Latents X (n, d) in standard deviations, coordinates G (n, r) and norms of fields, groups (None: no groups)."""
+
+    def __init__(
+        self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
+    ) -> None:
+        self.X, self.G, self.norms, self.labels = X, G, norms, labels
+        self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
+        # few enough that a part's mean error is no accident, enough that one part does not decide
+        self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
+        self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
+
+    def path(self, trial: Trial) -> Iterator[Trial]:
+        """The trial at each lambda, number of neighbours or rank, judged."""
+        if trial.family in COUNTED:
+            for count, residuals in self._counted(trial, COUNTED[trial.family][1]):
+                yield self.judge(replace(trial, value=count), residuals)
+            return
+        dual = trial.dual(self.X, self.seed)
+        hat = dual.complete_hat()
+        for value, regularization in lambda_path(hat.largest, dual.smallest):
+            new = replace(trial, value=value, strength=regularization / trial.per_sample(len(self.X)))
+            yield self.judge(new, hat.residuals(self.G, regularization, self.groups))
+
+    def residuals(self, trial: Trial) -> _Values:
+        """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""
+        if trial.family in COUNTED:
+            ((_, residuals),) = self._counted(trial, [int(trial.value)])
+            return residuals
+        return trial.dual(self.X, self.seed).residuals(self.G, trial.regularization(len(self.X)), self.groups)
+
+    def _counted(self, trial, counts):
+        """(count, residuals) for numbers of neighbours or ranks, as far as the samples allow them."""
+        X = self.X / trial.scales
+        if trial.family == DOUBLE_DIFFUSION_MAPS:
+            yield from self._harmonic_residuals(X, counts).items()
+            return
+        # at most half of the points that are left when the largest group is held out
+        fewest = len(X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
+        for k in counts:
+            if k <= max(1, fewest // 2):
+                yield k, self._neighbor_residuals(X, k)
+
+    def judge(self, trial: Trial, residuals: _Values) -> Trial:
+        """Set what held-out fields miss, their mean error and the score."""
+        errors = bounded_errors(residuals, self.norms)
+        trial.residuals, trial.score, trial.error = residuals, score_of(errors, self.parts), float(errors.mean())
+        return trial
+
+    def _neighbor_residuals(self, X, k):
+        G = self.G
+        if self.groups is None:
+            return G - KNNDecoder(k).fit(X, G).predict(X, exclude=np.arange(len(X)))
+        out = np.empty_like(G)
+        for g in self.groups:
+            rest = np.setdiff1d(np.arange(len(X)), g)
+            out[g] = G[g] - KNNDecoder(min(k, len(rest))).fit(X[rest], G[rest]).predict(X[g])
+        return out
+
+    def _harmonic_residuals(self, X, ranks):
+        """By rank, what geometric harmonics of width 1 miss; a fifth of the samples, or of the groups, held out.
+
+        There is no closed form: without the held-out points the eigenvectors are others.
+        """
+        out = {rank: np.empty_like(self.G) for rank in ranks if rank <= len(X)}
+        found = 0
+        n_folds = min(5, len(self.parts))  # each costs an eigendecomposition
+        for fold in np.array_split(np.arange(len(self.parts)), n_folds):
+            held = np.concatenate([self.parts[i] for i in fold])
+            rest = np.setdiff1d(np.arange(len(X)), held)
+            kernel = Radial.gaussian(1.0)
+            eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
+            r = retained_modes(eigenvalues, len(rest), len(rest))
+            found, V, mean = max(found, r), V[:, :r], self.G[rest].mean(axis=0)
+            with blas_threads():
+                C = V.T @ (self.G[rest] - mean)
+                H = kernel.values(X[held], X[rest]) @ (V / eigenvalues[:r]) - V.mean(axis=0)
+                missed, first = self.G[held] - mean, 0
+                for rank, residuals in out.items():
+                    missed -= H[:, first:rank] @ C[first:rank]
+                    residuals[held], first = missed, rank
+        largest = next((rank for rank in out if rank >= found), None)
+        return {rank: residuals for rank, residuals in out.items() if largest is None or rank <= largest}
+
+    def nearest(self) -> NDArray[np.intp]:
+        """For each sample the one of nearest latents among the others, or among those of other groups."""
+        labels = np.arange(len(self.X)) if self.labels is None else self.labels
+
+        def nearest_other(D, first):
+            D[labels[first : first + len(D), None] == labels] = np.inf
+            return D.argmin(axis=1)
+
+        options = {"metric": "sqeuclidean", "working_memory": 32}  # MB
+        return np.concatenate(list(pairwise_distances_chunked(self.X, reduce_func=nearest_other, **options)))
+
+    def subset(self, count: int, rng: Any) -> Samples:
+        """`count` of the samples at random, of each group its share, at least one.
+
+        They have random combinations of the coordinates if these are many.
+        """
+        n = len(self.X)
+        parts = [
+            rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in self.groups or [np.arange(n)]
+        ]
+        rows = np.sort(np.concatenate(parts))
+        labels = None if self.labels is None else self.labels[rows]
+        G, size = self.G[rows], 128
+        # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
+        # coordinates than combinations they would save nothing
+        if G.shape[1] > 1.5 * size:
+            G = G @ (rng.standard_normal((G.shape[1], size)) / np.sqrt(size))
+        return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
+
+
+def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
+    """Groups as numbers from 0 on, (n,), at least two of them; None if there are none."""
+    if groups is None:
+        return None
+    groups = as_labels(groups)
+    if groups.shape != (n,):
+        raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
+    names, labels = np.unique(groups, return_inverse=True)
+    if len(names) < 2:
+        raise ValueError("groups must name at least two groups, one of which can be held out, got one")
+    return labels.astype(np.intp)
+
+
+_ALWAYS_REFINED = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
+_LARGEST = 12  # decoders in the blend, at most
+WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
+
+
+def search_threads(n: int) -> AbstractContextManager[None]:
+    """One thread of BLAS for a search over n samples, unless they are many.
+
+    Factorisations of small matrices, one after the other, take five to ten times as long on threads that wait for
+    each other (measured on 58 fields with two cores).
+    """
+    serial = 700  # samples up to which more threads only cost time
+    return blas_threads(1 if n < serial else None)
+
+
+def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Trial]:
+    """Members in the order judged: starts of all families, one family a trial, then scales around the best few.
+
+    The leading members of the best families are refined in turn, each coordinate's length scale and all together, by
+    a factor that is halved in the logarithm once all neighbours are known. Each number of neighbours of the first k-NN
+    mixture is a trial of its own.
+    """
+    found: list[Trial] = []
+    starts = iter(starts_of(families, samples.X.shape[1]))
+    # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
+    step, finest, turn = np.log(2.5), 0.1, 0
+    for _ in steps(n_trials, 1, "tuning"):
+        proposals = next(starts, [])
+        if not proposals:
+            while not proposals and step >= finest:
+                proposals = _refinement(found, turn, step)
+                step = step if proposals else step / 2
+            turn += 1
+        found += [trial for proposal in proposals for trial in _best_of_path(samples, proposal)]
+        for trial in leading(found)[_LARGEST:]:
+            trial.residuals = None  # memory: the blend takes those of the best alone
+    return found
+
+
+def _best_of_path(samples, proposal):
+    """The best trial of a path of lambdas or ranks; of k-NN mixtures all trials."""
+    path = samples.path(proposal)
+    return list(path) if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
+
+
+def leading(trials: Iterable[Any]) -> list[Any]:
+    """Trials by their score; of equal ones the first is the better."""
+    return sorted(trials, key=lambda trial: trial.score)
+
+
+def _refinement(found, turn, step):
+    """The next unknown neighbour of the best member of the leading families, or none.
+
+    Families that are not `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their
+    scales follow the noise of few samples (on 58 fields the error grew by 1.4 times).
+    """
+    ranked = leading(found)
+    others = [trial for trial in ranked if trial.family != KNN]
+    best: dict[Any, Trial] = {}
+    for trial in others or ranked:
+        if not best or trial.family in _ALWAYS_REFINED:
+            best.setdefault(trial.kind, trial)
+    ranked, known = list(best.values()), {trial.identity for trial in found}
+    first = turn % 3  # the best three families are refined in turn
+    for trial in ranked[first:] + ranked[:first]:
+        for proposal in trial.neighbors(step):
+            if proposal.identity not in known:
+                return [proposal]
+    return []
+
+
+def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
+    """The trials that may become parts of the blend, the best first.
+
+    Groups are few, and their errors hardly distinguish similar decoders. So at most 3 members of a family are taken
+    then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data, and none whose
+    score is more than 2 behind the best (errors e^2 = 7 times as large).
+    """
+    kindred, behind = 3, 2.0
+    best = leading(trials)
+    if samples.groups is None:
+        return best[:_LARGEST]
+    taken: dict[Any, int] = {}
+    chosen = []
+    for trial in best:
+        taken[trial.kind] = taken.get(trial.kind, 0) + 1
+        close = trial.score <= best[0].score + behind
+        if close and (trial.family == KNN or taken[trial.kind] <= kindred):
+            chosen.append(trial)
+    return chosen[:_LARGEST]
+
+
+def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, float]:
+    """The leading candidates whose blend has the best score, few if more hardly help; its mean error and its limit.
+
+    With groups all of them: the few errors do not determine which blend is best. The limit exceeds the largest distance
+    of a field from that of its nearest neighbour (outside its group), moved along the linear trend, by a factor: the
+    smaller one with groups, whose nearest neighbours are as far as those of new fields.
+    """
+    X, G, nearest = samples.X, samples.G, samples.nearest()
+    trend = linear_trend(X, G)
+    rest = G - X @ trend
+    factor = 2.0 if samples.groups is None else 1.25
+    limit = factor * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
+
+    residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
+    P = limited(np.stack([G - r for r in residuals]), G[nearest] + (X - X[nearest]) @ trend, limit)
+    sizes = [len(members)]
+    if samples.groups is None:
+        sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + sizes
+    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G)), samples.norms) for size in sizes]
+    scores = [score_of(e, samples.parts) for e in errors]
+    chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
+    return members[: sizes[chosen]], float(errors[chosen].mean()), limit
+
+
+# -- The decoder -----------------------------------------------------------------------------------
 class Results(Bunch):
     """A table: one array per column, one entry per trial."""
 

@@ -16,7 +16,7 @@ from randsmap._interface.fields import field_rows, flattened
 from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import median_norm
-from randsmap.decoders._trials import check_groups
+from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
 from randsmap.model._base import Errors, decoded_errors, relative_errors

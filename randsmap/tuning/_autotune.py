@@ -19,14 +19,15 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import Parameter, check_parameters, check_random_state
 from randsmap._io.progress import steps
 from randsmap._linalg.scales import in_norm
-from randsmap.decoders._auto import AutoDecoder, Results
-from randsmap.decoders._trials import (
+from randsmap.decoders._auto import (
     FAMILIES,
     GAUSSIAN,
     KNN,
     MATERN,
     THIN_PLATE,
     WORTH,
+    AutoDecoder,
+    Results,
     bounded_errors,
     check_families,
     check_groups,
