@@ -19,7 +19,6 @@ from randsmap._interface.arrays import as_array
 from randsmap._interface.callers import public, warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
-from randsmap._io.packing import ATTRIBUTES, DEFAULT_FILLS, uncertain, unpacked
 from randsmap._io.text import TIME, read_label_column, read_table
 from randsmap._linalg.rows import check_npy_header, load_npy
 
@@ -370,10 +369,11 @@ def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
 
 
 def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, unwritten: Any) -> NDArray[Any]:
-    names = uncertain(attributes)
+    """Physical values, with a warning of attributes that may say how they are stored, but have no common meaning."""
+    names = sorted(name for name in attributes if name.lower() in _UNCERTAIN and name not in _PACKING)
     if names:
         warn_caller(f"{path}: values are read as they are stored, without regard to the attributes {', '.join(names)}")
-    return unpacked(values, attributes, unwritten)
+    return _physical(values, attributes, unwritten)
 
 
 def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
@@ -419,15 +419,15 @@ def _variable(dataset: Any, key: str | None, path: Path) -> Any:
 
     def physical(stored: Any) -> Any:
         values, attributes = _native(stored.values), stored.attrs
-        unwritten = None if "_FillValue" in attributes else DEFAULT_FILLS.get(values.dtype.str[1:])
+        unwritten = None if "_FillValue" in attributes else _UNWRITTEN.get(values.dtype.str[1:])
         array = stored.copy(data=_unpacked(values, attributes, path, unwritten))
-        array.attrs = {name: value for name, value in attributes.items() if name not in ATTRIBUTES}
+        array.attrs = {name: value for name, value in attributes.items() if name not in _PACKING}
         return array
 
     shapes = {str(name): value.shape for name, value in dataset.data_vars.items() if value.dtype.kind in "buif"}
     array = physical(dataset[_chosen(shapes, key, path)].load())
     packed = [
-        name for name, place in array.coords.items() if place.dtype.kind in "buif" and ATTRIBUTES & set(place.attrs)
+        name for name, place in array.coords.items() if place.dtype.kind in "buif" and _PACKING & set(place.attrs)
     ]
     return array.assign_coords({name: physical(array.coords[name].variable) for name in packed})
 
@@ -440,6 +440,51 @@ _READERS: dict[str, Callable[[Path, str | None], Any]] = {
     **dict.fromkeys((".nc", ".nc4"), _read_netcdf),
     ".zarr": _read_zarr,
 }
+
+
+# -- Physical values by the netCDF conventions (CF 2.5 and 8.1, NetCDF Users Guide) ---------------
+_PACKING = {
+    *("_FillValue", "missing_value", "scale_factor", "add_offset"),
+    *("valid_min", "valid_max", "valid_range", "_Unsigned"),
+}
+_UNCERTAIN = {"scale", "offset", "slope", "intercept", "gain", "nodata", *map(str.lower, _PACKING)}
+# the netCDF library writes these where a program has written nothing
+_UNWRITTEN = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i2": -32767, "i4": -2147483647}
+
+
+def _physical(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: Any = None) -> NDArray[Any]:
+    """The physical values, in float64 if they are packed; NaN where they are missing, not valid or `unwritten`."""
+    given = {name: np.ravel(value) for name, value in attributes.items() if name in _PACKING}
+    if unwritten is not None and unwritten == unwritten and unwritten:  # 0 is a value
+        given["unwritten"] = np.ravel(unwritten)
+    unsigned = str(given.pop("_Unsigned", np.array([""])).astype(str)[0]).lower()
+    integers = values.dtype.kind in "iu"
+    if integers and unsigned in ("true", "false"):
+        values = values.view(f"{'u' if unsigned == 'true' else 'i'}{values.itemsize}")
+    for name, numbers in given.items():
+        if numbers.dtype.kind not in "buif" or len(numbers) != 1 + (name == "valid_range") and name != "missing_value":
+            raise ValueError(f"its attribute {name} is {attributes[name]!r}, expected a number")
+        if integers and numbers.dtype.kind in "iu" and name not in ("scale_factor", "add_offset"):
+            given[name] = numbers.astype(values.dtype)  # -1 is 255 of unsigned bytes
+    missing, result = np.zeros(values.shape, bool), values
+    for fill in [fill for name in ("_FillValue", "missing_value", "unwritten") for fill in given.get(name, ())]:
+        if values.dtype.kind == "f" and (4 in (values.itemsize, fill.itemsize) or abs(fill) > 1e10):  # 1e20 in float32
+            with np.errstate(over="ignore"):
+                missing |= values.astype("f4") == np.float32(fill)
+        else:
+            missing |= values == fill
+    for name, operation in (("scale_factor", np.multiply), ("add_offset", np.add)):
+        if name in given:
+            result = operation(result, given[name][0], dtype=np.float64)
+    low, high = given.get("valid_range", (None, None))
+    low, high = given.get("valid_min", [low])[0], given.get("valid_max", [high])[0]
+    for limit, beyond in ((low, np.less), (high, np.greater)):
+        if limit is not None:  # of a packed array, in units of the type that it has
+            missing |= beyond(result if integers and limit.dtype.kind == "f" else values, limit)
+    if missing.any():
+        result = result.astype(np.float64 if result.dtype.kind != "f" else result.dtype)
+        result[missing] = np.nan
+    return result
 
 
 # -- Rows or columns -------------------------------------------------------------------------------

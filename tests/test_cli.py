@@ -29,8 +29,8 @@ from randsmap.cli._options import STUDIES
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
 from randsmap.model import sampled
-from randsmap.model._held_out import facts_in_words
-from randsmap.persistence._model_files import save
+from randsmap.model._errors import facts_in_words
+from randsmap.persistence import save
 
 
 @pytest.fixture

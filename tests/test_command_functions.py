@@ -13,8 +13,7 @@ from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.invariants import Invariants, common_values
 from randsmap.model import reconstruction_errors, sampled
-from randsmap.model._errors import held_out_errors
-from randsmap.model._held_out import cautions_in_words, folds_in_words, trajectories_in_words
+from randsmap.model._errors import cautions_in_words, folds_in_words, held_out_errors, trajectories_in_words
 from randsmap.tuning import advised_components, choose_parametric, search_summary
 
 

@@ -31,8 +31,7 @@ from randsmap._interface.labels import Labels
 from randsmap._interface.state import NOT_SAVED, is_computed
 from randsmap._io.files import write_atomically
 from randsmap.model._errors import held_out_errors
-from randsmap.persistence import _archive
-from randsmap.persistence._model_files import INNER, save, storable_class
+from randsmap.persistence import INNER, MANIFEST_BYTES, read_archive, save, seal, storable_class, write_archive
 
 M, N = 12, 25
 
@@ -321,7 +320,7 @@ def test_numpy_and_zip_tools_read_the_file(path):
 def test_the_format_is_frozen():
     # the same bytes from any NumPy version
     file = io.BytesIO()
-    _archive.write(file, {"format": "x"}, {"a.b_": np.arange(6.0).reshape(2, 3), "c": np.array([True])})
+    write_archive(file, {"format": "x"}, {"a.b_": np.arange(6.0).reshape(2, 3), "c": np.array([True])})
     digest = hashlib.sha256(file.getvalue()).hexdigest()
     assert digest == "a5e51a7f9c0584e7607389bbbcdd66f9710c0096dbd5b771814eda6a3d6adc4d"
 
@@ -565,12 +564,12 @@ def test_the_same_members_in_another_archive_are_refused(path):
 
 def forge(path, manifest, arrays):
     with open(path, "w+b") as file:
-        _archive.write(file, manifest, arrays)
+        write_archive(file, manifest, arrays)
 
 
 def forged(path, change):
     """The model's file with a change(manifest, arrays) and right checksums."""
-    manifest, arrays = _archive.read(path)
+    manifest, arrays = read_archive(path)
     change(manifest, arrays)
     forge(path, manifest, arrays)
     with pytest.raises(ValueError, match="is not a valid model file") as error:
@@ -642,7 +641,7 @@ def structure(manifest, *members):
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in (("manifest.json", manifest), *members):
             archive.writestr(name, content)
-    _archive.seal(file)
+    seal(file)
     return file.getvalue()
 
 
@@ -674,7 +673,7 @@ NASTY = [
     (b'{"objects":' + b"9" * 10**6 + b"}",),
     (b"[" + b"[]," * 10**6 + b"[]]",),
     (b'{"objects":1e999}',),
-    (b'{"a":"' + b" " * _archive.MANIFEST_BYTES + b'"}',),
+    (b'{"a":"' + b" " * MANIFEST_BYTES + b'"}',),
 ]
 
 
@@ -685,13 +684,13 @@ def test_members_that_occur_twice_or_are_compressed_are_refused(path):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("manifest.json", EMPTY)
-    _archive.seal(file)
+    seal(file)
     refused(path, file.getvalue(), "compressed")
 
 
 def test_what_a_file_need_not_hold_has_a_default(path):
     save(MODELS["bounds"], path)
-    manifest, arrays = _archive.read(path)
+    manifest, arrays = read_archive(path)
     for entry in manifest["objects"]:
         if entry["class"] == "AffineInvariants":
             del entry["state"]["cell_weights"]
@@ -719,7 +718,7 @@ def test_no_file_makes_memory_blow_up(tmp_path):
     with open(tmp_path / "directory.npz", "r+b") as file:
         file.seek(0, 2)
         file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 2**30 - 100, 100, 0))
-        _archive.seal(file)
+        seal(file)
     code = (
         "import pathlib, resource, sys, randsmap, randsmap.persistence\n"
         "before = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()"
@@ -832,7 +831,7 @@ def test_forged_files_load_or_give_valueerror_and_never_crash(data, name):
 @cache
 def _contents(name):
     save(MODELS[name], _FOLDER / "contents.npz")
-    return _archive.read(_FOLDER / "contents.npz")
+    return read_archive(_FOLDER / "contents.npz")
 
 
 def _change(data, manifest, arrays):

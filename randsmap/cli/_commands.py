@@ -27,8 +27,7 @@ from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import tell
 from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
 from randsmap.invariants import Invariants, common_values, fit_invariants, norm_weights
-from randsmap.model._errors import held_out_errors
-from randsmap.model._held_out import WARNINGS, cautions_in_words, facts_in_words
+from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors
 from randsmap.snapshots import (
     HAVE_NAMES,
     check_target,

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from randsmap._interface.fields import FieldOutputMixin, field_rows
+from randsmap._interface.parameters import Parameter
+from randsmap._interface.state import Array, immutable, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import median_norm
@@ -22,7 +24,8 @@ from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
 _Class = TypeVar("_Class", bound=type)
-Errors = Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]
+_Values = NDArray[np.float64]
+Errors = Callable[[_Values, _Values], _Values]
 
 _TEXTS = {
     "snapshots": """\
@@ -61,9 +64,7 @@ def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> E
     return partial(scaled_l2, reference=median_norm(field_norms(fields, cell_weights=weights)), cell_weights=weights)
 
 
-def decoded_errors(
-    model: Any, latents: Any, fields: Rows, measures: Mapping[str, Errors]
-) -> dict[str, NDArray[np.float64]]:
+def decoded_errors(model: Any, latents: Any, fields: Rows, measures: Mapping[str, Errors]) -> dict[str, _Values]:
     """Errors, by each of the measures, of the fields at latents; the true fields (n, M) are read by blocks."""
     Y, parts = np.asarray(latents), []
     if len(Y) != len(fields):
@@ -72,6 +73,39 @@ def decoded_errors(
         decoded = np.asarray(model.inverse_transform(Y[start:stop], **own_values(model, F))).reshape(F.shape)
         parts.append([errors(F, decoded) for errors in measures.values()])
     return dict(zip(measures, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+
+
+@immutable
+class HeldOutErrors:
+    """Relative L2 errors of snapshots that were left out when the model was fitted to the others."""
+
+    rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
+    errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # scaled as by `metrics.scaled_l2`
+    n_snapshots: int = saved(Parameter(int, low=1))  # of the fit
+    n_turns: int = saved(Parameter(int, low=0))  # fits without a part of the snapshots
+    n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
+    at_parameters: bool = saved(Parameter(bool))  # fields that are predicted at parameters, not encoded and decoded
+    along_trajectories: bool = saved(Parameter(bool))  # without groups, though snapshots follow each other in time
+
+    @property
+    def mean(self) -> float:
+        """Mean of the errors; NaN if there are none."""
+        return float(self.errors.mean()) if len(self.errors) else np.nan
+
+    @property
+    def in_words(self) -> str:
+        """The error and how it was found."""
+        if not self.n_turns:
+            return "no held-out error: fits to a part of the snapshots fail"
+        worst, of = int(np.argmax(self.errors)), " of fields at parameters" if self.at_parameters else ""
+        parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
+        if self.along_trajectories:
+            parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
+        return (
+            f"held-out relative L2 error{of} {self.mean:.4g} in the mean, {self.errors[worst]:.4g} at most (row "
+            f"{self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} snapshots, each left out of one of "
+            f"{self.n_turns} fits ({parts})"
+        )
 
 
 class Model(LeverageOfPart, BaseEstimator):
@@ -104,7 +138,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
     """Errors of a model that encodes and decodes fields."""
 
     @available_if(lambda self: require(self, "inverse_transform"))
-    def reconstruct(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def reconstruct(self, X: ArrayLike, *, out: _Values | None = None) -> _Values:
         """Fields encoded and decoded, with their own values of the invariants if those of the training fields vary.
 
         {fields} {out} {returns_fields} {raises}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,19 +15,23 @@ from sklearn.model_selection import GroupKFold, KFold
 from randsmap._interface.arrays import check_samples
 from randsmap._interface.fields import field_rows, flattened
 from randsmap._io.progress import steps
+from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows, taken
-from randsmap._linalg.scales import median_norm
+from randsmap._linalg.scales import median_norm, standard_deviations
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
+from randsmap.maps.extrapolation import training_points
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
-from randsmap.model._base import Errors, decoded_errors, relative_errors
-from randsmap.model._held_out import HeldOutErrors, trajectories_in_words
+from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, relative_errors
 from randsmap.model._manifold import fitted_parts
+
+_Values = NDArray[np.float64]
+WARNINGS = "snapshots follow each other", "nearly equal latents"  # how `cautions_in_words` begin
 
 
 def reconstruction_errors(
     model: Any, snapshots: ArrayLike, *, parameters: ArrayLike | None = None
-) -> dict[str, NDArray[np.float64]]:
+) -> dict[str, _Values]:
     """Errors of each snapshot's reconstruction, or of the field that is predicted at its parameters.
 
     Parameters
@@ -72,10 +77,10 @@ def held_out_errors(
     model: Any,
     snapshots: Any,
     *,
-    parameters: NDArray[np.float64] | None = None,
+    parameters: _Values | None = None,
     groups: ArrayLike | None = None,
     random_state: int | None = 0,
-    cell_weights: NDArray[np.float64] | None = None,
+    cell_weights: _Values | None = None,
 ) -> HeldOutErrors:
     """Errors of the model's fields at snapshots that it is fitted without, in up to five parts; fits may fail.
 
@@ -142,3 +147,110 @@ def _measures(model: Any, F: Rows) -> dict[str, Errors]:
     if kept is not None and kept.lower is not None:
         measures["outside_bounds"] = lambda _, F: abs(F - F.clip(kept.lower, kept.upper)).max(axis=1)
     return measures
+
+
+# -- What errors mean, in words ------------------------------------------------------------------------
+def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:
+    """Sentences that belong before a model's errors on snapshots: its held-out error, and whether it has seen them."""
+    held_out, along = getattr(model, "held_out_", None), None
+    words = "no held-out error is stored, as by randsmap fit, autotune and choose_parametric"
+    yield f"When the model was fitted: {words if held_out is None else held_out.in_words}."
+    if groups is None and (held_out is None or not (held_out.n_groups or held_out.along_trajectories)):
+        along = trajectories_in_words(snapshots)
+    if along is not None:
+        yield f"The {along}."
+    known = _known_share(model.model_ if hasattr(model, "regressor_") else model, snapshots)
+    if known >= 0.995:
+        yield "The model was fitted to these snapshots: these are training errors, those of others may be larger."
+    elif known > 0:
+        yield f"The model was fitted to {100 * known:.1f} % of these snapshots: errors of the others may be larger."
+
+
+def _known_share(model: Any, snapshots: Any) -> float:
+    """Share of the snapshots whose latents are those of training fields; 0 if these are not known."""
+    points = training_points(getattr(model, "decoder_", None))
+    points = getattr(model, "training_latents_", None) if points is None else points
+    Y = np.asarray(model.transform(_sample(snapshots)[1]))
+    if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
+        return 0.0
+    unit = standard_deviations(points)
+    distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
+    return float(np.mean(distances[:, 0] <= 1e-6))  # fields in single precision, too
+
+
+def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:
+    """Sentences on what makes errors misleading: trajectories without groups, equal latents of different fields."""
+    along = None if groups is not None else trajectories_in_words(snapshots)
+    yield from filter(None, (along, folds_in_words(model, snapshots)))
+
+
+def trajectories_in_words(snapshots: Any) -> str | None:
+    """A sentence if the nearest field of many snapshots is a neighbour in the file, which chance does not explain."""
+    rows, _, points = _sample(snapshots)
+    n = len(rows)
+    if n < 3:  # far too few to tell
+        return None
+    lags = np.bincount(np.abs(rows[_nearest(points)[1]] - rows), minlength=n)[:n]
+    windows = 2 ** np.arange(max(1, int(np.log2(n)) - 2))
+    near, expected = np.cumsum(lags)[windows], 2 * windows * n / (n - 1)
+    # trajectories one after the other have neighbours within a window, those of alternating rows at one lag
+    counts, chance = np.append(near, lags.max()), np.append(expected, 2 * n / (n - 1))
+    # of 3000 sets of 10 to 1000 random fields in random order the largest excess was 6.3
+    found = (counts >= 0.1 * n) & (counts - chance > 7.5 * np.sqrt(chance))
+    if not found.any():
+        return None
+    share = counts[found].max() / n
+    return (
+        f"{WARNINGS[0]} as in trajectories: for {share:.0%} of them the nearest field is a neighbour in "
+        "the file. Errors of snapshots left out one by one are then errors between neighbours in time, and fields of "
+        "a new trajectory may be far worse. Groups are needed: groups=labels, --groups FILE in the shell, with a "
+        "label for the trajectory of each snapshot"
+    )
+
+
+def folds_in_words(model: Any, snapshots: Any) -> str | None:
+    """A sentence with the rows if nearly equal latents belong to different fields."""
+    rows, F, points = _sample(snapshots)
+    if len(rows) < 3:
+        return None
+    Y = np.asarray(model.transform(F))
+    distances, others = _nearest(Y / standard_deviations(Y))
+    apart = np.linalg.norm(points - points[others], axis=1)
+    spread = np.sqrt((points**2).sum(axis=1).mean())
+    # fields that differ much, and more than samples are apart: else an embedding may be steep, or samples sparse
+    folded = (distances < 0.01) & (apart > 0.25 * spread) & (apart > 3 * _nearest(points)[0])
+    if not folded.any():
+        return None
+    worst = np.flatnonzero(folded)[np.argsort(-apart[folded], kind="stable")]
+    pairs = list(dict.fromkeys(tuple(sorted((int(rows[i]), int(rows[others[i]])))) for i in worst))
+    shown = ", ".join(f"{i} and {j}" for i, j in pairs[:3])
+    return (
+        f"{WARNINGS[1]} belong to different fields, as in a folded embedding: rows {shown}"
+        f"{', ...' if len(pairs) > 3 else ''} ({int(folded.sum())} of {len(rows)} snapshots, fields apart by up to "
+        f"{apart[folded].max() / spread:.0%} of their standard deviation). No decoder can tell these fields apart"
+    )
+
+
+def _sample(snapshots: Any) -> tuple[NDArray[np.intp], _Values, _Values]:
+    """Rows, in stretches if there are many, their fields, and points (n, r) about as far apart as these."""
+    everything = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=0)
+    n, M = everything.shape
+    rows = np.arange(n)
+    most = max(200, min(2000, (1 << 27) // M))  # 1 GB at most, and pairs in a fraction of a second
+    if n > most:
+        stretches, length = 20, most // 20
+        rows = (np.linspace(0, n - length, stretches).astype(int)[:, None] + np.arange(length)).ravel()
+    F = everything[rows]
+    points = F - F.mean(axis=0)
+    size = 128  # random combinations keep distances to 6 %
+    if M > size:
+        points = points @ (np.random.default_rng(0).standard_normal((M, size)) / np.sqrt(size))
+    return rows, F, np.ascontiguousarray(points)
+
+
+def _nearest(points: _Values) -> tuple[_Values, NDArray[np.intp]]:
+    """Distance and index of the nearest other point."""
+    n = len(points)
+    distances, nearest = NeighborIndex(points).query(points, 2)
+    other = np.where(nearest[:, 0] == np.arange(n), 1, 0)
+    return distances[np.arange(n), other], nearest[np.arange(n), other].astype(np.intp)

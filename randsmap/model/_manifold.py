@@ -26,8 +26,7 @@ from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_from, available_if
-from randsmap.model._base import Model, ReconstructionMixin, model_texts
-from randsmap.model._held_out import HeldOutErrors
+from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
 
 def _decoding_part(model: ManifoldModel, method: str, *, fitted: bool = False) -> tuple[Any, str]:

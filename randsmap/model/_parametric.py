@@ -18,8 +18,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import standard_deviations
 from randsmap.decoders import AutoDecoder
-from randsmap.model._base import Model, decoded_errors, model_texts, relative_errors
-from randsmap.model._held_out import HeldOutErrors
+from randsmap.model._base import HeldOutErrors, Model, decoded_errors, model_texts, relative_errors
 
 
 @model_texts

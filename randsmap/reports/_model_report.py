@@ -23,7 +23,7 @@ from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.extrapolation import leverage_cost
-from randsmap.model._held_out import facts_in_words, folds_in_words
+from randsmap.model._errors import facts_in_words, folds_in_words
 from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, percents, picture, write_page
 
 _Values = NDArray[np.float64]

@@ -39,8 +39,7 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel, ParametricModel
-from randsmap.model._errors import held_out_errors
-from randsmap.model._held_out import cautions_in_words, trajectories_in_words
+from randsmap.model._errors import cautions_in_words, held_out_errors, trajectories_in_words
 from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines

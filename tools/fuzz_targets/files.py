@@ -14,7 +14,7 @@ import numpy as np
 import randsmap
 from randsmap import FrozenDecoder, FrozenModel
 from randsmap._kernels import linear_map as kernel
-from randsmap.persistence import _archive
+from randsmap.persistence import read_archive, write_archive
 
 from fuzz_targets.inputs import Skipped, quiet, same_bits, size
 from helpers import random_problem
@@ -69,7 +69,7 @@ def _models():
         warnings.simplefilter("ignore")
         for name, fitted in _fitted():
             randsmap.persistence.save(fitted, _path("whole.npz"))
-            found.append((name, _path("whole.npz").read_bytes(), *_archive.read(_path("whole.npz"))))
+            found.append((name, _path("whole.npz").read_bytes(), *read_archive(_path("whole.npz"))))
     return found
 
 
@@ -130,7 +130,7 @@ def models(rng):
         manifest, arrays = copy.deepcopy(manifest), dict(arrays)
         _forge(rng, manifest, arrays)
         with open(path, "w+b") as file:
-            _archive.write(file, manifest, arrays)
+            write_archive(file, manifest, arrays)
         try:
             _use(randsmap.load(path))
         except ValueError:
