@@ -9,10 +9,8 @@ sum P = 1::
 
 a covariance under P: sum_j w_pj = 0, so that the fields may all be taken from a point amid them.
 
-Of nearest neighbours, two points x and z are joined if |x - z| <= r(x) or r(z), where the radius r is the distance to
-the (k + 1)-th nearest training point; a training point is the first of its own. So each sample is joined to its k
-nearest others and to those that have it among theirs (union rule; ties all count), and a new point that equals a sample
-has the same neighbours. No new point is without neighbours.
+Of nearest neighbours, each sample is joined to its k nearest others and to those that have it among theirs (union rule,
+ties all count; see `DiffusionMaps`). A new point has at least one neighbour, and those of a sample if it equals one.
 """
 
 from __future__ import annotations

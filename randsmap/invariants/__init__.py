@@ -17,7 +17,6 @@ from randsmap.invariants._given import norm_weights as norm_weights
 from randsmap.invariants._project import project_bounds
 from randsmap.invariants._running import RunningInvariants as RunningInvariants
 from randsmap.invariants._running import common_values as common_values
-from randsmap.invariants._running import constant_cells as constant_cells
 from randsmap.invariants._running import fit_estimator as fit_estimator
 from randsmap.invariants._running import fit_invariants as fit_invariants
 

@@ -32,6 +32,7 @@ _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
 # passes over what nearly depends on each other: the second leaves what it amplifies, the third only round-off
 _CORRECTIONS = 3
+_Values = NDArray[np.float64]
 
 
 class AffineInvariants:
@@ -76,18 +77,18 @@ class AffineInvariants:
         "_attainable": NOT_SAVED,
     }
 
-    lower: NDArray[np.float64] | None
-    upper: NDArray[np.float64] | None
+    lower: _Values | None
+    upper: _Values | None
     projection: Any
 
     def __init__(
         self,
-        matrix: NDArray[np.float64],
-        values: NDArray[np.float64],
+        matrix: _Values,
+        values: _Values,
         constant: NDArray[np.bool_],
-        constant_values: NDArray[np.float64],
-        cell_weights: NDArray[np.float64] | None = None,
-        bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None,
+        constant_values: _Values,
+        cell_weights: _Values | None = None,
+        bounds: tuple[_Values, _Values] | None = None,
         varying: bool = False,
     ) -> None:
         self.matrix, self.cell_weights = matrix, cell_weights
@@ -150,7 +151,7 @@ class AffineInvariants:
                 words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
         return sums, " and ".join(words)
 
-    def row_values(self, values: ArrayLike | None, n: int) -> NDArray[np.float64] | None:
+    def row_values(self, values: ArrayLike | None, n: int) -> _Values | None:
         """Values (n, rank) of the independent columns, of n fields whose values are as `values_of_rows` takes them.
 
         None: those of the fit. ValueError if these vary, if the value of a dependent column is not the implied one, or
@@ -273,7 +274,7 @@ class AffineInvariants:
                 )
 
     # -- Fields, tangents and coefficients -------------------------------------------------------------
-    def project(self, F: NDArray[np.float64], values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def project(self, F: _Values, values: _Values | None = None) -> _Values:
         """The nearest fields, in the V-weighted norm, with C^T f = m, f = c on J0, and in the bounds.
 
         F is (n, M), contiguous float64, and changed in place. values (n, rank), from `row_values`, are the m of each
@@ -282,17 +283,17 @@ class AffineInvariants:
         """
         return project_rows(self.projection, F, values)
 
-    def multipliers(self, E: NDArray[np.float64]) -> NDArray[np.float64]:
+    def multipliers(self, E: _Values) -> _Values:
         """The Lagrange multipliers E T^-1 (n, rank): fields (n, M) plus multipliers(E) W change C^T f by E."""
         if not len(self.rows):
             return E
         return scipy.linalg.solve_triangular(self.triangle, E.T, trans="T", check_finite=False).T
 
-    def defects(self, F: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def defects(self, F: _Values, values: _Values) -> _Values:
         """values - C^T f (n, rank) of fields F (n, M), rounded once; values (n, rank) or (rank,)."""
         return -invariant_values(self.rows.T, F, minus=np.broadcast_to(values, (len(F), len(self.rows))))[0]
 
-    def correct_coefficients(self, A: NDArray[np.float64], B: NDArray[np.float64]) -> NDArray[np.float64]:
+    def correct_coefficients(self, A: _Values, B: _Values) -> _Values:
         """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (P+1, q), over all cells.
 
         This is the smallest change, in the V-weighted norm of each row, on the cells S: the Lagrange-multiplier
@@ -314,20 +315,20 @@ class AffineInvariants:
                     A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
         return A
 
-    def constrain_coefficients(self, R: NDArray[np.float64]) -> NDArray[np.float64]:
+    def constrain_coefficients(self, R: _Values) -> _Values:
         """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T.
 
         Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the constant cells.
         """
         return self.correct_coefficients(self.assign_constants(R), self._bias_values(len(R)))
 
-    def assign_constants(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
+    def assign_constants(self, A: _Values) -> _Values:
         """A[:, J0] = e_bias c^T, in place."""
         A[:, self.constant] = 0
         A[0, self.constant] = self.constant_values
         return A
 
-    def gather_coefficients(self, A: NDArray[np.float64], cells: NDArray[np.intp]) -> NDArray[np.float64]:
+    def gather_coefficients(self, A: _Values, cells: NDArray[np.intp]) -> _Values:
         """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
 
         The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C) T^-1 W, here
@@ -346,7 +347,7 @@ class AffineInvariants:
         B[0] = self.values
         return B
 
-    def adjoint(self, U: NDArray[np.float64]) -> NDArray[np.float64]:
+    def adjoint(self, U: _Values) -> _Values:
         """The transpose of the projection of tangents, applied to U (n, M): u - C T^-1 W u, and 0 on J0."""
         if len(self.rows):
             # C_S T^-1 is V_S W_S^T, in which nothing cancels where invariants nearly depend on each other
@@ -355,7 +356,7 @@ class AffineInvariants:
         return np.where(self.constant, 0.0, U)
 
     # -- Other forms -----------------------------------------------------------------------------------
-    def in_coordinates(self, matrix: NDArray[np.float64], directions: NDArray[np.float64]) -> AffineInvariants:
+    def in_coordinates(self, matrix: _Values, directions: _Values) -> AffineInvariants:
         """The same invariants for coordinates x (r,) of fields, f = Q x on the cells S.
 
         The columns of Q (|S|, r) are orthonormal and span the fields that are decoded and V_S^-1 C_S, so that
@@ -392,8 +393,8 @@ class AffineInvariants:
 
 # -- The independent columns of C on the cells S, without C^T C --------------------------------------
 def _independent_columns(
-    matrix: NDArray[np.float64], constant: NDArray[np.bool_], cell_weights: NDArray[np.float64] | None
-) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    matrix: _Values, constant: NDArray[np.bool_], cell_weights: _Values | None
+) -> tuple[NDArray[np.intp], _Values, _Values]:
     """The columns of C (M, q) that are independent on the cells S, their T (rank, rank) and W (rank, M)."""
     (M, q), free = matrix.shape, np.flatnonzero(~constant)
     inverse_root = None if cell_weights is None else 1 / np.sqrt(cell_weights[free])
@@ -423,7 +424,7 @@ def _gram_schmidt(rows, weights):
     # numbers, and orthogonalised against the earlier rests until nothing changes
     rank = len(rows)
     T, W = np.zeros((rank, rank)), np.empty(rows.shape)
-    rests: list[tuple[NDArray[np.float64], NDArray[np.float64]]] = []
+    rests: list[tuple[_Values, _Values]] = []
     for j, high in enumerate(rows):
         low = np.zeros(high.shape)
         for _ in range(_CORRECTIONS):

@@ -15,11 +15,10 @@ from randsmap._parallel import parallel_for
 
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
+_Values = NDArray[np.float64]
 
 
-def invariant_values(
-    C: NDArray[np.float64], F: NDArray[np.float64], minus: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def invariant_values(C: _Values, F: _Values, minus: _Values | None = None) -> tuple[_Values, _Values]:
     """C_j^T f_i and |C_j|^T |f_i| for fields F (n, M) and invariants C (M, q), each (n, q).
 
     The first is a compensated dot product (Ogita, Rump & Oishi 2005): as if computed in twice the
@@ -44,7 +43,7 @@ def invariant_values(
     return value, scale
 
 
-def own_values(model: Any, F: Any) -> dict[str, NDArray[np.float64]]:
+def own_values(model: Any, F: Any) -> dict[str, _Values]:
     """The argument `invariant_values` for decoding the fields F, of any shape, where those of a fit vary; else none.
 
     `model` is a fitted decoder, or has one. Fields in a file are read by blocks.
@@ -61,7 +60,7 @@ def own_values(model: Any, F: Any) -> dict[str, NDArray[np.float64]]:
     return {"invariant_values": np.concatenate([invariant_values(kept.matrix, block)[0] for *_, block in blocks])}
 
 
-def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
+def values_of_rows(values: ArrayLike, n: int, q: int) -> _Values:
     """`invariant_values` of n fields as an array (n, q): a number, (q,), (n, q), or with one invariant (n,)."""
     values = real_numbers(values, "invariant_values")
     shape = values.shape
@@ -76,9 +75,7 @@ def values_of_rows(values: ArrayLike, n: int, q: int) -> NDArray[np.float64]:
     return np.ascontiguousarray(np.broadcast_to(as_array(values, "invariant_values", min_rows=0), (n, q)))
 
 
-def check_bounds(
-    bounds: Any, n_cells: int, name: str = "bounds"
-) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+def check_bounds(bounds: Any, n_cells: int, name: str = "bounds") -> tuple[_Values, _Values] | None:
     """Arrays lower, upper (n_cells,) of (lower, upper), "nonnegative" or None; infinite for a cell without bound.
 
     A bound is a number, one value per cell, or None. ValueError, which names the cell, if a value is NaN or a lower
@@ -101,7 +98,7 @@ def check_bounds(
     return lower, upper
 
 
-def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.float64]:
+def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> _Values:
     if bound is None:
         return np.full(n_cells, none)
     bound = real_numbers(bound, name).astype(np.float64)
@@ -114,13 +111,7 @@ def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> NDArray[np.f
     return np.full(n_cells, bound + 0.0)  # never -0.0
 
 
-def check_within(
-    F: NDArray[np.float64],
-    lower: NDArray[np.float64],
-    upper: NDArray[np.float64],
-    dtype: DTypeLike = np.float64,
-    first: int = 0,
-) -> None:
+def check_within(F: _Values, lower: _Values, upper: _Values, dtype: DTypeLike = np.float64, first: int = 0) -> None:
     """ValueError that names the worst value if fields F (n, M), from number `first` on, violate the bounds.
 
     A value may be outside by round-off: 1e-12 of the largest of its field, `_ROUND_OFF` of narrower number types.
@@ -136,12 +127,12 @@ def check_within(
         )
 
 
-def attainable_range(w: NDArray[np.float64], lower: NDArray[np.float64], upper: NDArray[np.float64]) -> Any:
+def attainable_range(w: _Values, lower: _Values, upper: _Values) -> Any:
     """(w . f, |w| . |f|) of the fields within bounds that have the smallest and the largest w . f."""
     return _total(w, np.where(w < 0, upper, lower)), _total(w, np.where(w < 0, lower, upper))
 
 
-def check_attainable(totals: NDArray[np.float64], attainable: Any, what: str, name: str) -> None:
+def check_attainable(totals: _Values, attainable: Any, what: str, name: str) -> None:
     """ValueError about the first of the totals (n,) that is not in the range, up to round-off; `what` is of {total}."""
     tol = 1e-14  # the documented accuracy of a projection
     (low, low_size), (high, high_size) = attainable
@@ -156,7 +147,7 @@ def check_attainable(totals: NDArray[np.float64], attainable: Any, what: str, na
         )
 
 
-def dual_direction(w: NDArray[np.float64], v: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+def dual_direction(w: _Values, v: _Values | None = None) -> _Values:
     """w / v for w >= 0 and v > 0, over a power of 2 near its largest entry: only its direction matters.
 
     Entries that vanish compared with the largest are raised to the smallest normal number, so that every cell that has
@@ -184,12 +175,7 @@ def _total(w, bound):
     return float(value[0, 0]), float(size[0, 0])
 
 
-def project_rows(
-    projection: Any,
-    F: NDArray[np.float64],
-    values: NDArray[np.float64] | None = None,
-    source: NDArray[np.float64] | None = None,
-) -> NDArray[np.float64]:
+def project_rows(projection: Any, F: _Values, values: _Values | None = None, source: _Values | None = None) -> _Values:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
     Rows of `source` (n, M) are copied to F first. ValueError, which names the row, if it is too large or the projection

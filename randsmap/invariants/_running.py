@@ -92,16 +92,9 @@ def fit_estimator(
         ) from None
 
 
-def constant_cells(
-    F: NDArray[np.float64], first: NDArray[np.float64] | None = None, mask: NDArray[np.bool_] | None = None
-) -> NDArray[np.bool_]:
-    """Mask (M,) of the cells with one and the same value in every row of F (n, M).
-
-    Values are compared exactly; 0.0 and -0.0 are one value. Given `first` (M,) and `mask`: of the cells in the mask
-    those with the value of `first` in every row.
-    """
-    first = F[0] if first is None else first
-    mask = np.ones(F.shape[1], dtype=bool) if mask is None else mask.copy()
+def constant_cells(F: NDArray[np.float64], first: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The cells of the mask (M,) with exactly the value of `first` (M,) in every row of F (n, M); -0.0 is 0.0."""
+    mask = mask.copy()
     rows = max(1, (1 << 18) // max(1, F.shape[1]))  # most cells drop out early
     for start in range(0, len(F), rows):
         active = np.flatnonzero(mask)
