@@ -356,7 +356,7 @@ def test_fields_must_be_finite(value):
     with pytest.raises(ValueError, match="F must be finite"):
         project_bounds([[1.0, value]])
     # the kernel itself, which decoders call with what they made
-    projection = AffineInvariants(
+    projection = AffineInvariants.of(
         np.ones((20, 1)), [1.0], np.zeros(20, bool), np.zeros(0), bounds=(np.zeros(20), np.full(20, np.inf))
     )
     F = np.zeros((3, 20))

@@ -200,7 +200,7 @@ from randsmap.invariants import AffineInvariants
 rng = np.random.default_rng(0)
 F = rng.uniform(size=(5, 77)); F[:, 3] = 0.25; F /= 1.0
 C = np.stack([np.ones(77), np.arange(77.0)], axis=1)
-inv = AffineInvariants(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array([0.25]))
+inv = AffineInvariants.of(C, np.array([20.0, 700.0]), np.arange(77) == 3, np.array([0.25]))
 sys.stdout.write(inv.project(F).tobytes().hex())
 """
     results = {python(code, level=level) for level in levels}
@@ -369,7 +369,7 @@ def test_fields_of_the_smallest_numbers_are_projected_as_far_as_these_go():
     """Derivatives far from the training points are such fields."""
     rng = np.random.default_rng(0)
     C, unit = 1e3 * rng.normal(size=(5, 2)), 5e-324
-    held = AffineInvariants(C, np.zeros(2), np.zeros(5, bool), np.empty(0))
+    held = AffineInvariants.of(C, np.zeros(2), np.zeros(5, bool), np.empty(0))
     F = held.project(unit * rng.integers(-4000, 4000, (200, 5)))
     assert (np.abs(F @ C) <= unit * (np.abs(C).sum(axis=0) + 5)).all()
 

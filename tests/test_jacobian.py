@@ -221,7 +221,7 @@ def test_adjoint_is_the_transpose_of_the_tangent_projection(weighted):
     Y, F, C, weights = conservative_data(3, 3, weighted, 4)
     invariants = RANDSMAPDecoder(invariants=C, cell_weights=weights, random_state=0).fit(Y, F).invariants_
     none, constant = 0 * invariants.values, invariants.constant
-    P = AffineInvariants(C, none, constant, np.zeros(constant.sum()), weights).project(np.eye(25))
+    P = AffineInvariants.of(C, none, constant, np.zeros(constant.sum()), weights).project(np.eye(25))
     scale = np.abs(P).max() * 25
     assert abs(invariants.adjoint(np.eye(25)) - P.T).max() <= 200 * EPS * scale
     # orthogonal in the norm weighted by V: V P is symmetric, and a projection
@@ -790,7 +790,7 @@ def test_tangents_are_the_derivative_of_the_bounded_projection(seed, invariant):
         ]
     )
     C, values = (np.zeros((M, 0)), np.zeros(0)) if w is None else (w[:, None], np.array([m]))
-    invariants = AffineInvariants(C, values, np.zeros(M, bool), np.zeros(0), v, (lower, upper))
+    invariants = AffineInvariants.of(C, values, np.zeros(M, bool), np.zeros(0), v, (lower, upper))
     projection = _linear_map.LinearMap(identity_basis(M), np.vstack([np.zeros(M), np.eye(M)]), invariants)
     Z = np.tile(z, (d, 1))
     T = projection.jvp(Z, J)

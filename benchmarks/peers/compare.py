@@ -252,7 +252,7 @@ def rows_bounds(options):
 
     def row(name, z, total, peer, target, theirs):
         # what every decoder calls for the rows that it has decoded
-        project = randsmap.invariants.AffineInvariants(
+        project = randsmap.invariants.AffineInvariants.of(
             np.ones((M, 1)), [total], np.zeros(M, bool), np.zeros(0), None, (np.zeros(M), np.full(M, np.inf))
         ).projection.project
 

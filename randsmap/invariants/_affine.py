@@ -5,8 +5,9 @@ Notation as in `randsmap.invariants`.
 
 from __future__ import annotations
 
-import copy
-from typing import Any
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -14,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import NOT_SAVED, Array
+from randsmap._interface.state import Array, immutable, saved
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.gram import two_product, two_sum
 from randsmap._linalg.rows import block_rows
@@ -35,54 +36,29 @@ _CORRECTIONS = 3
 _Values = NDArray[np.float64]
 
 
+@immutable
 class AffineInvariants:
-    """The constraints on every decoded field: C^T f = m, f = c on the constant cells, and bounds.
+    """The constraints on every decoded field: C^T f = m, f = c on the constant cells, and bounds."""
 
-    Attributes
-    ----------
-    matrix, values : ndarray (M, q), (q,)
-        C, which may have dependent or zero columns, and m. The values of dependent columns follow from the others.
-    varying : bool
-        Whether every field has its own values, which are given for each row; m is then their mean.
-    constant, constant_values : ndarray (M,) of bool, ndarray
-        J0, and the value c of each constant cell.
-    cell_weights : ndarray (M,) or None
-        The diagonal of V, positive; None: the identity.
-    lower, upper : ndarray (M,) or None
-        Bounds of the fields, infinite for a cell without bound. At most 8 independent invariants may share cells.
-    independent : ndarray of int
-        The independent columns of C on the cells S.
-    triangle, directions : ndarray (rank, rank), (rank, M)
-        T and W: T^-T e multiples of W, of which W V^1/2 has orthonormal rows, change C^T f by e in these columns.
-    rows : ndarray (rank, M)
-        C^T of the independent columns.
-    projection : randsmap._kernels.decode.Projection
-        The compiled projection that is applied to each decoded row.
-    """
+    matrix: _Values = saved(Array("M", "q", empty=True))  # C, which may have dependent or zero columns
+    values: _Values = saved(Array("q", empty=True))  # m; those of dependent columns follow from the others
+    varying: bool = saved(Parameter(bool))  # every field has its own values, given for each row; m is their mean
+    constant: NDArray[np.bool_] = saved(Array("M", dtype=bool))  # J0
+    constant_values: _Values = saved(Array("constants", empty=True))  # c, of each constant cell
+    independent: NDArray[np.intp] = saved(
+        Array("rank", dtype=np.intp, low=0, empty=True)
+    )  # columns of C, on the cells S
+    # T and W: T^-T e multiples of W, of which W V^1/2 has orthonormal rows, change C^T f by e in these columns
+    triangle: _Values = saved(Array("rank", "rank", empty=True))
+    directions: _Values = saved(Array("rank", "M", empty=True))
+    cell_weights: _Values | None = saved(Array("M", low=_TINY, optional=True), default=None)  # of V; None: the identity
+    # bounds, infinite for a cell without; at most 8 independent invariants may share cells
+    lower: _Values | None = saved(Array("M", infinite=True, optional=True), default=None)
+    upper: _Values | None = saved(Array("M", infinite=True, optional=True), default=None)
 
-    _state = {
-        "constant": Array("M", dtype=bool),
-        "constant_values": Array("constants", empty=True),
-        "cell_weights": Array("M", low=_TINY, optional=True),
-        "matrix": Array("M", "q", empty=True),
-        "values": Array("q", empty=True),
-        "varying": Parameter(bool),
-        "independent": Array("rank", dtype=np.intp, low=0, empty=True),
-        "lower": Array("M", infinite=True, optional=True),
-        "upper": Array("M", infinite=True, optional=True),
-        "triangle": Array("rank", "rank", empty=True),
-        "directions": Array("rank", "M", empty=True),
-        "rows": NOT_SAVED,
-        "projection": NOT_SAVED,
-        "_attainable": NOT_SAVED,
-    }
-
-    lower: _Values | None
-    upper: _Values | None
-    projection: Any
-
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         matrix: _Values,
         values: _Values,
         constant: NDArray[np.bool_],
@@ -90,42 +66,64 @@ class AffineInvariants:
         cell_weights: _Values | None = None,
         bounds: tuple[_Values, _Values] | None = None,
         varying: bool = False,
-    ) -> None:
-        self.matrix, self.cell_weights = matrix, cell_weights
-        self.lower, self.upper = bounds or (None, None)
-        self.constant, self.constant_values = constant, constant_values
-        self.independent, self.triangle, self.directions = _independent_columns(matrix, constant, cell_weights)
-        self.values, self.varying = np.array(values, dtype=float), bool(varying and len(self.independent))
-        self.prepare()
-        if len(self.dependent):  # they are not part of the projection
-            self.values[self.dependent] = self._implied(self.values[None])[0][0]
-
-    def prepare(self) -> None:
-        """Make `rows` and `projection` from the other attributes."""
-        self.rows = np.ascontiguousarray(self.matrix[:, self.independent].T)
-        self._attainable = None
-        bounds = None if self.lower is None else self._kernel_bounds()
-        cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
-        values = self.values[self.independent]
-        self.projection = _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, bounds)
-        if bounds is not None:
-            self._attainable = [attainable_range(w, *bounds[1:3]) for w in self.rows]
-            self._check_attainable(values[None])
+    ) -> Self:
+        """The constraints C, m, J0, c, V and bounds (lower, upper); ValueError if no field within these meets them."""
+        independent, T, W = _independent_columns(matrix, constant, cell_weights)
+        values, varying = np.array(values, dtype=float), bool(varying and len(independent))
+        limits = bounds or (None, None)
+        found = cls(matrix, values, varying, constant, constant_values, independent, T, W, cell_weights, *limits)
+        found._check_attainable(values[None, independent])
+        if len(found.dependent):  # they are not part of the projection
+            values[found.dependent] = found._implied(values[None])[0][0]
+        return found
 
     def _restore(self) -> None:
-        """Make what a model file does not hold, and check what the declaration cannot express."""
+        """Check what the declaration cannot express."""
         if np.count_nonzero(self.constant) != len(self.constant_values):
             raise ValueError("constant_values has not one value per constant cell")
         if len(self.independent) and self.independent.max() >= self.matrix.shape[1]:
             raise ValueError("independent names a column that matrix does not have")
         if not np.diag(self.triangle).all():
             raise ValueError("triangle is singular")
-        for name in ("cell_weights", "lower", "upper"):
-            setattr(self, name, getattr(self, name, None))
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
-        self.lower, self.upper = check_bounds((self.lower, self.upper), len(self.constant)) or (None, None)
-        self.prepare()
+        check_bounds((self.lower, self.upper), len(self.constant))
+        self._check_attainable(self.values[None, self.independent])
+
+    @cached_property
+    def rows(self) -> _Values:
+        """C^T (rank, M) of the independent columns."""
+        return np.ascontiguousarray(self.matrix[:, self.independent].T)
+
+    @cached_property
+    def projection(self) -> Any:
+        """The compiled projection that is applied to each decoded row."""
+        cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
+        values = self.values[self.independent]
+        return _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, self._limits)
+
+    @cached_property
+    def _limits(self):
+        """Directions V^-1 |C_S|, bounds with the constant cells fixed, and V; ValueError if those are not within."""
+        if self.lower is None:
+            return None
+        lower, upper = self.lower.copy(), self.upper.copy()
+        c, cells = self.constant_values, np.flatnonzero(self.constant)
+        for i in np.flatnonzero(~((lower[cells] <= c) & (c <= upper[cells])))[:1]:
+            raise ValueError(
+                f"cell {cells[i]} is {c[i]} in all training fields, outside its bounds "
+                f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them"
+            )
+        lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
+        directions = np.zeros(self.rows.shape)
+        for direction, w in zip(directions, self.rows):
+            direction[:] = dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
+        return directions, lower, upper, self.cell_weights
+
+    @cached_property
+    def _ranges(self):
+        """What each independent invariant may be within the bounds."""
+        return [attainable_range(w, *self._limits[1:3]) for w in self.rows]
 
     # -- What the fields satisfy -----------------------------------------------------------------------
     @property
@@ -241,33 +239,18 @@ class AffineInvariants:
         R = self.directions @ self.matrix[:, dependent]  # C_dependent = C_independent T^-1 R on S
         return fixed[dependent] + z @ R, size[dependent] + np.abs(z) @ np.abs(R)
 
-    def _kernel_bounds(self):
-        """Directions V^-1 |C_S|, bounds with the constant cells fixed, and V; ValueError if those are not within."""
-        lower, upper = self.lower.copy(), self.upper.copy()
-        c, cells = self.constant_values, np.flatnonzero(self.constant)
-        for i in np.flatnonzero(~((lower[cells] <= c) & (c <= upper[cells])))[:1]:
-            raise ValueError(
-                f"cell {cells[i]} is {c[i]} in all training fields, outside its bounds "
-                f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them"
-            )
-        lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
-        directions = np.zeros(self.rows.shape)
-        for direction, w in zip(directions, self.rows):
-            direction[:] = dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
-        return directions, lower, upper, self.cell_weights
-
     def _check_attainable(self, values, where=""):
         """ValueError that names the first row of values (n, rank) that no field within the bounds has."""
-        if self._attainable is None:
+        projection = self.projection
+        if self.lower is None:
             return
-        for column, attainable, total in zip(self.independent, self._attainable, values.T):
+        for column, attainable, total in zip(self.independent, self._ranges, values.T):
             what = f"the value {{0}} of invariant {column}{where}"
             check_attainable(total, attainable, what, "the invariant")
-        groups = self.projection.groups
-        if len(set(groups)) == len(groups):  # no two share cells
+        if len(set(projection.groups)) == len(self.rows):  # no two share cells
             return
         for i in np.sort(np.unique(values, axis=0, return_index=True)[1]):
-            if self.projection.project(np.zeros((1, len(self.constant))), values[i : i + 1]) != -1:
+            if projection.project(np.zeros((1, len(self.constant))), values[i : i + 1]) != -1:
                 raise ValueError(
                     f"no field within the bounds is found with the values {values[i].tolist()}{where.format(0, i)} "
                     f"of the invariants {self.independent.tolist()} together"
@@ -363,12 +346,15 @@ class AffineInvariants:
         correcting coordinates is correcting fields. `matrix` is Q^T C_S, (r, q), and `directions` W_S Q, (rank, r).
         The constant cells have no coordinates: the values left for the others are m - C_J0^T c.
         """
-        other = copy.copy(self)
-        other.matrix, other.directions, other.cell_weights = matrix, directions, None
-        other.values = self.values - self._constant_part()[0]
-        other.constant, other.constant_values = np.zeros(len(matrix), dtype=bool), np.zeros(0)
-        other.prepare()
-        return other
+        return replace(
+            self,
+            matrix=matrix,
+            directions=directions,
+            cell_weights=None,
+            values=self.values - self._constant_part()[0],
+            constant=np.zeros(len(matrix), dtype=bool),
+            constant_values=np.zeros(0),
+        )
 
     def frozen(self) -> dict[str, NDArray[Any] | None]:
         """The arrays by which an image of a frozen decoder (rk_image.h) projects fields."""
@@ -386,8 +372,8 @@ class AffineInvariants:
             "fixed": np.stack(self._constant_part()),
             "implied": self.directions @ self.matrix[:, dependent],
         }
-        if self.lower is not None:
-            arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds()[:3]))
+        if self._limits is not None:
+            arrays.update(zip(("bound_direction", "lower", "upper"), self._limits))
         return arrays
 
 

@@ -104,7 +104,7 @@ def project_bounds(
     C = np.ascontiguousarray(w.reshape(M, -1)[:, : None if total is not None else 0].T)
     if several and values is not None:
         inside = np.clip(np.zeros(M), lower, upper)
-        kept = AffineInvariants(C.T, C @ inside, np.zeros(M, dtype=bool), np.zeros(0), v, (lower, upper))
+        kept = AffineInvariants.of(C.T, C @ inside, np.zeros(M, dtype=bool), np.zeros(0), v, (lower, upper))
         projection, values = kept.projection, kept.row_values(values, n)
     else:
         if values is not None:

@@ -204,7 +204,9 @@ class RunningInvariants:
         given = self.given
         values = self._mean(self.sums) if given.values is None else given.values
         first, varying = self.first[self.constant], given.values is None and given.tol is not None and given.tol >= 1
-        return AffineInvariants(given.matrix, values, self.constant, first, given.cell_weights, given.bounds, varying)
+        return AffineInvariants.of(
+            given.matrix, values, self.constant, first, given.cell_weights, given.bounds, varying
+        )
 
     def _mean(self, sums):
         return np.array([high / self.n for high, _ in sums])
