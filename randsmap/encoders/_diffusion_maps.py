@@ -258,7 +258,7 @@ class DiffusionMaps(FieldEncoder):
             n_modes, selected = self._wanted_modes(n, parameters["n_components"])
             # all pairs: the matrix is full
             n_neighbors = self.n_neighbors if self.n_neighbors is not None and self.n_neighbors < n - 1 else None
-            points, neighbors, epsilon = None, None, self.epsilon
+            points, index, radii, epsilon = None, None, None, self.epsilon
             if n_neighbors is None:
                 K, epsilon = _distances.gaussian_of_data(F, epsilon, self.epsilon_scale)
             else:
@@ -268,7 +268,6 @@ class DiffusionMaps(FieldEncoder):
                 points = _distances.centred_points(F)
                 index = neighbor_index(points[0], n_neighbors + 2)
                 K, radii = neighbor_kernel(F, points, index, n_neighbors, epsilon)
-                neighbors = n_neighbors, radii, index
             density, eigenvalues, eigenvectors = diffusion_modes(K, self.alpha, n_modes)
             if selected is None:
                 selected = self._least_harmonic(eigenvalues, eigenvectors)
@@ -280,14 +279,17 @@ class DiffusionMaps(FieldEncoder):
             eigenvectors *= eigenvector_signs(eigenvectors, F.array if in_file else F)
             del K  # before the copy of the data
             if points is None:
-                points = F if in_file else _distances.centred_points(F)
+                points = (F, None, None) if in_file else _distances.centred_points(F)
 
             self.epsilon_ = float(epsilon)
             self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
             self._n_features_out = len(selected)
             modes = selected - 1
             weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
-            self._encoding = NystroemExtension(points, weights, self.epsilon_, neighbors, root)
+            rows, norms, centre = points
+            self._encoding = NystroemExtension(rows, norms, centre, weights, self.epsilon_, root, n_neighbors, radii)
+            if index is not None:
+                vars(self._encoding)["index"] = index
         return self
 
     def _wanted_modes(self, n, n_components):

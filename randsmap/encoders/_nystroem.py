@@ -15,6 +15,7 @@ ties all count; see `DiffusionMaps`). A new point has at least one neighbour, an
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import NOT_SAVED, Array
+from randsmap._interface.state import Array, immutable, saved
 from randsmap._kernels.linear_map import FAR_SUM, FAR_WIDTHS, UNDERFLOWN_SUM  # see rk_image.h
 from randsmap._linalg.distances import (
     EPSILON_RANGE,
@@ -80,52 +81,34 @@ def neighbor_kernel(
     return K, radii
 
 
+@immutable
 class NystroemExtension:
-    """Coordinates of new fields from a kernel on the training fields, `points` (Rows stay in their file).
+    """Coordinates of new fields from a kernel on the training fields."""
 
-    `weights` (1 + d, n) of the kernel sums are q^-alpha, for the denominator, and q^-alpha times the coordinates c;
-    `width` is epsilon, and `root` (M,) are the square roots of the cell weights by which the training fields were
-    multiplied (None: ones). `neighbors` are their number, the squared radius (n,) of each training field's
-    neighbourhood and an index of the fields; None: all pairs.
-    """
-
-    _state = {
-        "rows": Array("n", "M"),
-        "norms": Array("n", low=0),
-        "centre": Array("M"),
-        "weights": Array("d+1", "n"),
-        "width": Parameter(float, low=EPSILON_RANGE[0], high=EPSILON_RANGE[1]),
-        "root": Array("M", low=np.finfo(float).tiny, optional=True),
-        "n_neighbors": Parameter(int, low=1, words=(None,)),
-        "radii": Array("n", low=0, infinite=True, optional=True),
-        "index": NOT_SAVED,
-    }
-
-    def __init__(
-        self, points: CentredPoints | Rows, weights: _Values, width: float, neighbors: Any = None, root: Any = None
-    ) -> None:
-        self.rows: Any = points
-        self.norms: Any = None
-        self.centre: Any = None
-        if not isinstance(points, Rows):
-            self.rows, self.norms, self.centre = points
-        self.weights, self.width, self.root = weights, width, root
-        self.n_neighbors: int | None = None
-        self.radii: Any = None
-        self.index: Any = None
-        if neighbors is not None:
-            self.n_neighbors, self.radii, self.index = neighbors
+    rows: Any = saved(Array("n", "M"))  # the training fields less their centre; in a file, Rows of them as they are
+    norms: Any = saved(Array("n", low=0))  # squared, of the rows; None in a file
+    centre: Any = saved(Array("M"))
+    weights: _Values = saved(Array("d+1", "n"))  # of the kernel sums: q^-alpha, for the denominator, and q^-alpha c
+    width: float = saved(Parameter(float, low=EPSILON_RANGE[0], high=EPSILON_RANGE[1]))  # epsilon
+    # square roots of the cell weights, by which the training fields were multiplied; None: ones
+    root: _Values | None = saved(Array("M", low=np.finfo(float).tiny, optional=True), default=None)
+    n_neighbors: Any = saved(Parameter(int, low=1, words=(None,)), default=None)  # None: all pairs
+    radii: _Values | None = saved(
+        Array("n", low=0, infinite=True, optional=True), default=None
+    )  # of neighbours, squared
 
     def _restore(self):
         if not (self.weights[0] > 0).all():
             raise ValueError("the density weights must be positive")
-        self.index, self.root = None, getattr(self, "root", None)
         if (self.radii is None) != (self.n_neighbors is None):
             raise ValueError("the neighbours need both their number and their radii")
-        if self.n_neighbors is not None:
-            if self.n_neighbors >= len(self.rows):
-                raise ValueError("more neighbours than samples")
-            self.index = neighbor_index(self.rows, self.n_neighbors + 2)
+        if self.n_neighbors is not None and self.n_neighbors >= len(self.rows):
+            raise ValueError("more neighbours than samples")
+
+    @cached_property
+    def index(self) -> Any:
+        """The search among the training fields for neighbours."""
+        return neighbor_index(self.rows, self.n_neighbors + 2)
 
     @property
     def in_file(self) -> bool:

@@ -45,9 +45,7 @@ class AffineInvariants:
     varying: bool = saved(Parameter(bool))  # every field has its own values, given for each row; m is their mean
     constant: NDArray[np.bool_] = saved(Array("M", dtype=bool))  # J0
     constant_values: _Values = saved(Array("constants", empty=True))  # c, of each constant cell
-    independent: NDArray[np.intp] = saved(
-        Array("rank", dtype=np.intp, low=0, empty=True)
-    )  # columns of C, on the cells S
+    independent: NDArray[np.intp] = saved(Array("rank", dtype=np.intp, low=0, empty=True))  # columns, on the cells S
     # T and W: T^-T e multiples of W, of which W V^1/2 has orthonormal rows, change C^T f by e in these columns
     triangle: _Values = saved(Array("rank", "rank", empty=True))
     directions: _Values = saved(Array("rank", "M", empty=True))
@@ -70,12 +68,13 @@ class AffineInvariants:
         """The constraints C, m, J0, c, V and bounds (lower, upper); ValueError if no field within these meets them."""
         independent, T, W = _independent_columns(matrix, constant, cell_weights)
         values, varying = np.array(values, dtype=float), bool(varying and len(independent))
-        limits = bounds or (None, None)
-        found = cls(matrix, values, varying, constant, constant_values, independent, T, W, cell_weights, *limits)
-        found._check_attainable(values[None, independent])
-        if len(found.dependent):  # they are not part of the projection
-            values[found.dependent] = found._implied(values[None])[0][0]
-        return found
+        lower, upper = bounds or (None, None)
+        return cls(matrix, values, varying, constant, constant_values, independent, T, W, cell_weights, lower, upper)
+
+    def __post_init__(self) -> None:
+        self._check_attainable(self.values[None, self.independent])
+        if len(self.dependent):  # they are not part of the projection
+            self.values[self.dependent] = self._implied(self.values[None])[0][0]
 
     def _restore(self) -> None:
         """Check what the declaration cannot express."""
@@ -100,10 +99,10 @@ class AffineInvariants:
         """The compiled projection that is applied to each decoded row."""
         cells, held = np.flatnonzero(self.constant), np.ascontiguousarray(self.constant_values)
         values = self.values[self.independent]
-        return _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, self._limits)
+        return _kernel.Projection(self.rows, values, self.directions, self.triangle, cells, held, self._kernel_bounds)
 
     @cached_property
-    def _limits(self):
+    def _kernel_bounds(self):
         """Directions V^-1 |C_S|, bounds with the constant cells fixed, and V; ValueError if those are not within."""
         if self.lower is None:
             return None
@@ -123,7 +122,7 @@ class AffineInvariants:
     @cached_property
     def _ranges(self):
         """What each independent invariant may be within the bounds."""
-        return [attainable_range(w, *self._limits[1:3]) for w in self.rows]
+        return [attainable_range(w, *self._kernel_bounds[1:3]) for w in self.rows]
 
     # -- What the fields satisfy -----------------------------------------------------------------------
     @property
@@ -372,8 +371,8 @@ class AffineInvariants:
             "fixed": np.stack(self._constant_part()),
             "implied": self.directions @ self.matrix[:, dependent],
         }
-        if self._limits is not None:
-            arrays.update(zip(("bound_direction", "lower", "upper"), self._limits))
+        if self._kernel_bounds is not None:
+            arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds))
         return arrays
 
 

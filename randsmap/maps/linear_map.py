@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import as_array, check_cells, check_finite, check_out, check_samples, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
-from randsmap._interface.state import Array, Part
+from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import blocks_to_fill, feature_matrix
@@ -96,22 +96,18 @@ def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Val
     return out
 
 
+@immutable
 class TransformerBasis:
     """Any other transformer, of points in units of `scale` (d,).
 
     Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
     """
 
-    _state = {
-        "transformer": Part("transform", n_in="d", n_out="P"),
-        "scale": Array("d", low=np.finfo(float).smallest_subnormal),
-    }
+    transformer: Any = saved(Part("transform", n_in="d", n_out="P"))
+    scale: _Values | None = saved(Array("d", low=np.finfo(float).smallest_subnormal), default=None)
 
     rows = 8192  # that a transformer maps at a time: bounded memory
     size = None  # known from the rows of a transform
-
-    def __init__(self, transformer: Any, scale: _Values | None = None) -> None:
-        self.transformer, self.scale = transformer, scale
 
     @property
     def n_features_in_(self) -> int:
@@ -311,6 +307,7 @@ class LinearMap:
         """Decode with a structure of the kernel module."""
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self.width = max(kernel.n_cells, kernel.n_features)
+        self.is_affine = self._values is None and kernel.is_affine
 
     def checked(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d) for the other methods, of a map that C evaluates; `others` are for these rows."""
@@ -437,10 +434,6 @@ class LinearMap:
         else:
             for_tiles(task, L, tile_rows(d * part.width))
         return out
-
-    @property
-    def is_affine(self) -> bool:
-        return self._values is None and self.kernel.is_affine
 
     def jvp(
         self, X: _Values, V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
