@@ -12,9 +12,9 @@ axes the middle plane is drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +57,7 @@ MOST_POINTS = 2000  # of a picture: more only cover one another
 _COMPARED = ("truth", "decoded", "decoded \u2212 truth")
 
 _Mesh = tuple[ArrayLike, ArrayLike]
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _TEXTS = {
     "fields": """\
 truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
@@ -95,7 +96,13 @@ ValueError, TypeError
 ImportError
     If matplotlib is not installed.""",
 }
-_documented = partial(document, texts=_TEXTS)
+
+
+def _documented(function: _Function) -> _Function:
+    """Fill the shared texts of a docstring; before its examples it gets the section Raises, which all have."""
+    if function.__doc__:  # not under python -OO
+        function.__doc__ = re.sub(r"^( *)Examples$", r"\1{raises}\n\n\1Examples", function.__doc__, flags=re.M)
+    return document(function, _TEXTS)
 
 
 @_documented
@@ -137,8 +144,6 @@ def plot_field(
     Returns
     -------
     matplotlib Line2D, AxesImage, or the collection that tripcolor makes
-
-    {raises}
 
     Examples
     --------
@@ -204,8 +209,6 @@ def plot_difference(
     -------
     As of `plot_field`.
 
-    {raises}
-
     Examples
     --------
     >>> from randsmap.plotting import plot_difference
@@ -254,8 +257,6 @@ def plot_comparison(
     -------
     list of three matplotlib artists
         Of truth, decoded and difference.
-
-    {raises}
 
     Examples
     --------
@@ -323,8 +324,6 @@ def plot_errors(
         Without groups the points (of more than 2000 fields the median and the range of 300 intervals) and the line of
         the median. With groups their lines, in the order of their labels.
 
-    {raises}
-
     Examples
     --------
     >>> from randsmap.plotting import plot_errors
@@ -368,8 +367,6 @@ def plot_leverage(
 
     {artists}
         The points within the limit, those beyond it if there are any, and the line of the limit if it is given.
-
-    {raises}
 
     Examples
     --------
@@ -424,8 +421,6 @@ def plot_space_time(
     matplotlib QuadMesh
         Time to the right, position upwards.
 
-    {raises}
-
     Examples
     --------
     >>> from randsmap.plotting import plot_space_time
@@ -473,8 +468,6 @@ def plot_crowd(
 
     {figure}
 
-    {raises}
-
     Examples
     --------
     >>> import numpy as np
@@ -520,8 +513,6 @@ def plot_images(
         nearest to equal parts of a full turn.
 
     {figure}
-
-    {raises}
 
     Examples
     --------
@@ -575,8 +566,6 @@ def plot_embedding(
     Returns
     -------
     matplotlib PathCollection
-
-    {raises}
 
     Examples
     --------
@@ -653,8 +642,6 @@ def plot_reconstructions(
     {figure}
         Two panels for each reconstruction: lines and their difference, or the field and its absolute error in one
         logarithmic scale of three decades.
-
-    {raises}
 
     Examples
     --------

@@ -152,16 +152,11 @@ def fill_output(
 
 
 # -- Times -----------------------------------------------------------------------------------------
-def output_times(
-    t_end: float, times: ArrayLike | None, dt: float
-) -> tuple[NDArray[np.float64], NDArray[np.intp], NDArray[np.float64]]:
-    """The output times, ascending within [0, t_end], and the whole steps and fractions of a step to each."""
+def _output_times(t_end, times):
+    """The output times, ascending within [0, t_end]."""
     t_end = check_number(t_end, "t_end", low=0.0)
-    checked = np.array([t_end]) if times is None else _check_times(times, t_end)
-    return checked, *steps_to(checked, dt)
-
-
-def _check_times(times, t_end):
+    if times is None:
+        return np.array([t_end])
     times = as_array(times, "times", (None,)).copy()
     if not len(times):
         raise ValueError("times must not be empty")
@@ -262,7 +257,8 @@ def solve(
     integrate: Callable[..., object], initial: NDArray[np.float64], t_end: Any, times: Any, dt: float, single: bool
 ) -> Bunch:
     """Fields of the initial ones (n_trajectories, M) at the output times; `single`: those of the first alone."""
-    times, steps, fractions = output_times(t_end, times, dt)
+    times = _output_times(t_end, times)
+    steps, fractions = steps_to(times, dt)
     rows = np.arange(len(initial) * len(times)).reshape(len(initial), len(times))
     out = np.empty((rows.size, initial.shape[1]))
     integrate(initial, lambda group: (steps, fractions, rows[group].T), out)

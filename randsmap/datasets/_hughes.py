@@ -415,7 +415,10 @@ def solve_eikonal(
         kind[_check_mask(obstacles, "obstacles", grid)] = crowd.WALL
     if sources is not None:
         _mark_sources(sources, kind)
-    left, right, bottom, top = _check_exits(exits)
+    exits = (exits,) if isinstance(exits, str) else tuple(exits)
+    for side in exits:
+        check_choice(side, "exits", _SIDES)
+    left, right, bottom, top = (side in exits for side in _SIDES)
     if not (left or right or bottom or top or (kind == crowd.SOURCE).any()):
         raise ValueError("there must be a source cell or an exit, got neither")
     check_choice(method, "method", ("marching", "sweeping"))
@@ -497,13 +500,6 @@ def _mark_sources(sources, kind):
         if kind[i, j] == crowd.WALL:
             raise ValueError(f"sources must not lie in obstacles, got ({i}, {j})")
         kind[i, j] = crowd.SOURCE
-
-
-def _check_exits(exits):
-    exits = (exits,) if isinstance(exits, str) else tuple(exits)
-    for side in exits:
-        check_choice(side, "exits", _SIDES)
-    return [side in exits for side in _SIDES]
 
 
 def _check_slowness(fields, kind, widest, narrowest):

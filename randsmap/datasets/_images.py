@@ -15,6 +15,7 @@ from randsmap._interface.parameters import check_count, document
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._kernels import images as kernel
+from randsmap._linalg.rows import load_npy
 from randsmap.datasets import _common
 
 _DESCR = """\
@@ -263,7 +264,7 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
 
 
 def _read_image(path):
-    kind, read = {".npy": ("a .npy file of numbers", _read_npy), ".mat": ("a .mat file", _read_mat)}.get(
+    kind, read = {".npy": ("a .npy file of numbers", load_npy), ".mat": ("a .mat file", _read_mat)}.get(
         path.suffix.lower(), ("a picture", _read_picture)
     )
     try:
@@ -274,11 +275,6 @@ def _read_image(path):
         if isinstance(error, OSError) and error.errno is not None:  # no such file, no permission
             raise
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
-
-
-def _read_npy(path):
-    with open(path, "rb") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _read_mat(path):

@@ -74,7 +74,13 @@ def page_template(package: str, name: str) -> Any:
 
 def write_page(path: str | os.PathLike[str], template: Any, **content: Any) -> Path:
     """Write a page, whole or not at all; its folder is made if missing. `content` has the names of the template."""
-    text = template.render(machine=_machine(), **content)
+    # nothing that identifies the machine
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    machine = (
+        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
+        f"({get_num_threads()} used), Python {platform.python_version()}, {packages}."
+    )
+    text = template.render(machine=machine, **content)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
@@ -104,12 +110,3 @@ def _decimal(value, decimals):
 def percent(error: float) -> str:
     """A relative error in words: "3.14 %"."""
     return percents([error])[0]
-
-
-def _machine():
-    """System, cores and packages of the machine that wrote the report; nothing that identifies it."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    return (
-        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
-        f"({get_num_threads()} used), Python {platform.python_version()}, {packages}."
-    )

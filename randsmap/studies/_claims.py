@@ -98,21 +98,16 @@ def _verdict(claim, datasets, parts):
             answers.append(None)
             texts.append(f"{_NAMES[dataset]}: not run" + (f" with N = {claim['n_train']}" if sizes else ""))
         for n in judged:
-            holds, text = _answer(claim["tests"], sizes[n])
+            try:
+                found = [_evaluate(test, sizes[n]) for test in claim["tests"]]
+                holds, text = all(holds for holds, _ in found), "; ".join(dict.fromkeys(text for _, text in found))
+            except LookupError as error:  # what a test needs is missing
+                holds, text = None, error.args[0]
             answers.append(holds)
             size = f", N = {n}" if len(sizes) > 1 else ""
             texts.append(f"{_NAMES[dataset]}{size}: {'no, ' if holds is False else ''}{text}")
     verdict = FAILS if False in answers else UNKNOWN if None in answers else HOLDS
     return verdict, ". ".join(texts)
-
-
-def _answer(tests, rows):
-    """(whether all tests hold on these rows or None, the figures or the reason in words)."""
-    try:
-        answers = [_evaluate(test, rows) for test in tests]
-    except LookupError as error:
-        return None, error.args[0]
-    return all(holds for holds, _ in answers), "; ".join(dict.fromkeys(text for _, text in answers))
 
 
 # --- one test: (does it hold, what was measured) -------------------------------------------------

@@ -185,31 +185,26 @@ def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
     configuration = json.loads(json.dumps(configuration))  # as it will be read
     folder.mkdir(parents=True, exist_ok=True)
     pieces, path = folder / "pieces", folder / "config.json"
-    found = _configuration(path)
-    if found is None and pieces.exists():
-        raise ValueError(f"{folder} holds pieces of a study but no config.json; remove it or choose another folder")
-    if found is None:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        if pieces.exists():
+            raise ValueError(
+                f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
+            ) from None
         write_atomically(path, lambda file: file.write(_json(configuration)))
-    elif found != configuration:
+        found = configuration
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged; remove {folder} or choose another folder")
+    if found != configuration:
         differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
         raise ValueError(
             f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
         )
     pieces.mkdir(exist_ok=True)
     return pieces
-
-
-def _configuration(path: Path) -> dict[str, Any] | None:
-    """The configuration in a file; None if there is no file."""
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
-        return None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged; remove {path.parent} or choose another folder")
-    return found
 
 
 def stored(path: Path, make: Callable[[], Piece], *others: Path, found: Callable[[], object] | None = None) -> Piece:
