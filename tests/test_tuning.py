@@ -114,7 +114,7 @@ def direct_errors(decoder, grid, Y, F, Y_val, F_val):
 
 @pytest.fixture
 def always(monkeypatch):
-    monkeypatch.setattr(tuning, "_pays", lambda *arguments: True)
+    monkeypatch.setattr(tuning, "_pays", lambda *sizes, few: True)
 
 
 PENALTIES = {"regularization": [1e-9, 1e-3, 1.0]}
@@ -216,12 +216,12 @@ def test_float32_fields_are_evaluated_directly(always):
 
 
 def test_coefficient_space_is_used_where_it_pays():
-    assert tuning._pays(720, 720, 16384, 721, 10)
-    assert not tuning._pays(2000, 2000, 400, 2001, 10)  # traffic
-    assert not tuning._pays(720, 720, 16384, 721, 1)
-    assert not tuning._pays(720, 720, 16384, 5, 10)  # a few modes: the fields are soon fitted
-    assert tuning._may_pay(2000, 500, 400, 2000, 10)
-    assert not tuning._may_pay(2000, 500, 400, 2, 2)  # two terms: the fields are soon fitted
+    assert tuning._pays(720, 720, 16384, 721, 10, few=False)
+    assert not tuning._pays(2000, 2000, 400, 2001, 10, few=False)  # traffic
+    assert not tuning._pays(720, 720, 16384, 721, 1, few=False)
+    assert not tuning._pays(720, 720, 16384, 5, 10, few=False)  # a few modes: the fields are soon fitted
+    assert tuning._pays(2000, 500, 400, 2000, 10, few=True)
+    assert not tuning._pays(2000, 500, 400, 2, 2, few=True)  # two terms: the fields are soon fitted
 
 
 def test_zero_validation_field_and_extreme_units(always):
@@ -511,7 +511,7 @@ def test_fields_of_few_dimensions_are_compared_and_fitted_by_their_coordinates(a
 
 
 def test_few_cells_of_few_dimensions_are_compared_by_coordinates(monkeypatch):
-    monkeypatch.setattr(tuning, "_may_pay", lambda *arguments: True)
+    monkeypatch.setattr(tuning, "_pays", lambda *sizes, few: True)
     Y, F, Y_val, F_val = flat_fields(n=150, M=80)
     decoder = randsmap.RFNNDecoder(randsmap.FourierFeatures(n_features=100), random_state=0)
     grid = {"features__length_scale": [0.5, 1.0], "regularization": [1e-6, 1e-4, 1e-2, 1.0]}

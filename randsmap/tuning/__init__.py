@@ -4,8 +4,7 @@ from randsmap._interface.callers import public
 from randsmap.decoders import FAMILIES, AutoDecoder
 from randsmap.tuning._autotune import advised_components as advised_components  # for the command line
 from randsmap.tuning._autotune import autotune, choose_parametric, search_summary
-from randsmap.tuning._leave_one_out import leave_one_out
-from randsmap.tuning._search import default_values, tune
+from randsmap.tuning._search import default_values, leave_one_out, tune
 
 __all__ = [
     "FAMILIES",

@@ -1,10 +1,12 @@
-"""Choice of hyperparameters on a validation set."""
+"""Choice of hyperparameters: of a grid on a validation set, of lambda by leave-one-out errors in closed form."""
 
 from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -17,18 +19,21 @@ from sklearn.utils import Bunch, check_random_state
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
+from randsmap._interface.parameters import check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import in_norm, median_norm
+from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._linalg.svd import FactoredRows, field_span
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
-from randsmap.decoders._base import check_fields
+from randsmap.decoders._base import check_fields, fitted_scale, fixed_regularization
 from randsmap.invariants import fit_estimator, norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
 
+_Values = NDArray[np.float64]
 # Parameters that change the span, what is done outside it, or whether there are weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 _LINEAR = (RFNNDecoder, RANDSMAPDecoder, KernelDecoder, DoubleDiffusionMapsDecoder)
@@ -201,7 +206,7 @@ def tune(
             candidates_=candidates,
             errors_=errors.mean(axis=1),
             sample_errors_=errors,
-            on_edge_={name: on_edge(grid[name], candidates[best][name], i) for name, i in positions[best].items()},
+            on_edge_={name: on_edge(grid[name], value) for name, value in candidates[best].items()},
             evaluation_="direct" if validation.basis is None else "coefficients",
         )
 
@@ -227,31 +232,24 @@ def _with_params(decoder: Any, params: dict[str, Any]) -> Any:
     return decoder.set_params(**params)
 
 
-def on_edge(values: Iterable[Any], best: Any, position: int | None = None) -> bool:
-    """True if `best`, at `position`, is the first or the last of at least three numbers."""
-    values = list(values)
-    if len(values) < 3 or not all(isinstance(value, numbers.Real) for value in values):
-        return False
-    if position is None:
-        return best in (values[0], values[-1])
-    return position in (0, len(values) - 1)
+def on_edge(values: Any, best: Any) -> bool:
+    """True if `best` is the first or the last of at least three numbers."""
+    several = len(values) >= 3 and all(isinstance(value, numbers.Real) for value in values)
+    return bool(several and best in (values[0], values[-1]))
 
 
 def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple[bool, list[int]]]:
     """Candidates, by number, that differ in a shared parameter alone; and whether they need another encoder."""
-    # encoders outermost, since they take longest to fit; then what a single fit serves
-    everyone = range(len(positions))
-    for members in _alike(positions, everyone, lambda name: with_model and name.partition("__")[0] == "encoder"):
-        for group in _alike(positions, members, lambda name: name.removeprefix("decoder__") not in _SHARED):
-            yield group[0] == members[0], group
 
+    def key(i: int) -> tuple[list[int], list[int]]:
+        # encoders outermost, since they take longest to fit; then what a single fit serves
+        of_encoder = [k for name, k in positions[i].items() if with_model and name.partition("__")[0] == "encoder"]
+        return of_encoder, [k for name, k in positions[i].items() if name.removeprefix("decoder__") not in _SHARED]
 
-def _alike(positions: list[dict[str, int]], members: Iterable[int], matters: Callable[[str], bool]) -> list[list[int]]:
-    """The members in groups that agree in all parameters that matter."""
-    groups: dict[Any, list[int]] = {}
-    for i in members:
-        groups.setdefault(tuple((name, k) for name, k in positions[i].items() if matters(name)), []).append(i)
-    return list(groups.values())
+    before = None
+    for (of_encoder, _), group in groupby(sorted(range(len(positions)), key=key), key):
+        yield of_encoder != before, list(group)
+        before = of_encoder
 
 
 def _decoder_of(configured: Any) -> Any:
@@ -268,14 +266,15 @@ class _Validation:
         (X_train, y_train), (X_val, y_val) = train, validation
         check_samples(X_train=X_train, y_train=y_train)
         check_samples(X_val=X_val, y_val=y_val)
-        for name, X in (("X_train", X_train), ("X_val", X_val)):
-            if X is not None:
-                as_array(X, name)
         rows, layout = flattened(y_val, "y_val")
         fields, theirs = flattened(y_train, "y_train")
-        Rows.of(fields, "y_train")
         theirs.check(layout, "y_val", np.shape(y_val), "y_train")
-        self.y_val = as_array(rows, "y_val")
+        self.y_val, cells = as_array(rows, "y_val"), Rows.of(fields, "y_train").shape[1]
+        if self.y_val.shape[1] != cells:
+            raise ValueError(f"y_train and y_val must have the same shape, got {cells} and {self.y_val.shape[1]} cells")
+        for part, X, y in (("train", X_train, fields), ("val", X_val, rows)):
+            if X is not None and len(as_array(X, f"X_{part}")) != len(y):
+                raise ValueError(f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {len(y)}")
         self._weights = norm_weights(theirs, weights, decoder)
         self.basis: Any = None
         self._y_train, self._n_candidates = y_train, n_candidates
@@ -297,7 +296,7 @@ class _Validation:
         self._path: Any = None
         self._fitted: Any = None
 
-    def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
+    def errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[_Values, Any]:
         """Scaled L2 error of each validation field, and the decoder: fitted, unless there is a `basis`."""
         if self._undecided:
             self._decide(decoder, X_train)
@@ -306,11 +305,6 @@ class _Validation:
             return self._direct_errors(decoder, X_train, X_val)
         self._seed_features(decoder)
         fields = self.basis.coordinates
-        for X, expected, part in ((X_val, len(self.y_val), "val"), (X_train, len(fields), "train")):
-            if len(X) != expected:
-                raise ValueError(
-                    f"X_{part} and y_{part} must have the same number of rows, got {len(X)} and {expected}"
-                )
         path = self._path_of(decoder, "smoother_path", X_train, X_val, fields=fields)
         decoded = decoder.smoother(X_train, X_val, fields=fields) if path is None else path(decoder.regularization)
         if self._invariants is not None:
@@ -319,24 +313,28 @@ class _Validation:
         distances = np.hypot(np.linalg.norm(decoded - self._coordinates, axis=1), self._rest)
         return scaled_distances(distances, self._sizes, self._usual), decoder
 
-    def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[NDArray[np.float64], Any]:
+    def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[_Values, Any]:
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
-            return self._missed(decoder.inverse_transform(X_val, **own_values(decoder, self.y_val))), decoder
-        if self._fitted is not None:
-            decoder = self._fitted.with_n_neighbors(decoder.n_neighbors)
-        elif (path := self._path_of(decoder, "fit_path", X_train, self._y_train)) is not None:
-            decoder = path(decoder.regularization)
+            decode = decoder.inverse_transform
         else:
-            self.fit(decoder, X_train)
-            self._fitted = decoder if type(decoder) is KNNDecoder else None
+            decoder = self._fit_shared(decoder, X_train)
+            decode = decoder.predict
         with extrapolation_ignored():
-            predicted = decoder.predict(X_val, **own_values(decoder, self.y_val))
-        return self._missed(predicted), decoder
+            predicted = decode(X_val, **own_values(decoder, self.y_val))
+        return scaled_l2(self.y_val, predicted, reference=self._usual, cell_weights=self._weights), decoder
 
-    def _missed(self, predicted: Any) -> NDArray[np.float64]:
-        return scaled_l2(self.y_val, predicted, reference=self._usual, cell_weights=self._weights)
+    def _fit_shared(self, decoder: Any, X_train: Any) -> Any:
+        """The decoder, fitted to the training fields together with the others of its group if that is possible."""
+        if self._fitted is not None:
+            return self._fitted.with_n_neighbors(decoder.n_neighbors)
+        path = self._path_of(decoder, "fit_path", X_train, self._y_train)
+        if path is not None:
+            return path(decoder.regularization)
+        self.fit(decoder, X_train)
+        self._fitted = decoder if type(decoder) is KNNDecoder else None
+        return decoder
 
-    def losses(self, errors: NDArray[np.float64]) -> NDArray[np.float64]:
+    def losses(self, errors: _Values) -> _Values:
         """Scores of candidates with these errors (n_candidates, n_val)."""
         return selection_losses(errors, self._sizes, self._usual)
 
@@ -360,11 +358,11 @@ class _Validation:
     def _seed_features(self, decoder: Any) -> None:
         """Set the same `random_state` for all feature maps that have none: the final fit draws them again."""
         params = decoder.get_params()
-        names = [name for name in params if name.rpartition("__")[2] == "random_state"]
         if params.get("random_state") is not None:  # overrides those of the features
             return
-        free = [name for name in names if name != "random_state"] or names
-        free = [name for name in free if params[name] is None]
+        names = [name for name in params if name.rpartition("__")[2] == "random_state"]
+        inner = [name for name in names if name != "random_state"] or names
+        free = [name for name in inner if params[name] is None]
         if free:
             if self._seed is None:
                 self._seed = int(check_random_state(None).randint(np.iinfo(np.int32).max))
@@ -372,15 +370,12 @@ class _Validation:
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
         """Make the basis if it gives the same errors in less time."""
-        if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None:
+        if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None or not self._usual:
             return
-        rows, _ = flattened(self._y_train, "y_train")
-        n, M = np.shape(rows) if np.ndim(rows) == 2 else (1, 1)
-        if M != self.y_val.shape[1] or not self._usual:
-            return
+        n, M = len(X_train), self.y_val.shape[1]
         sizes = n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates
-        many = M >= 2 * n and _pays(*sizes)
-        if not many and not _may_pay(*sizes):
+        many = M >= 2 * n and _pays(*sizes, few=False)
+        if not many and not _pays(*sizes, few=True):
             return
         F, dtype, layout = check_fields(self._y_train, n)
         invariants = None
@@ -421,25 +416,158 @@ def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
-def _direct_cost(n: int, n_val: int, M: int, P: int, n_candidates: int) -> float:
-    """Multiplications of fits to M cells and of the validation of all candidates."""
-    # 50 and 100 for each number: passes over the fields (centring, norms, projection) take as long as so many products
-    each = operations("dual" if n < P else "primal", n, P, M, 1) + n_val * P * M + (50 * n + 100 * n_val) * M
-    return n_candidates * each
+def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int, *, few: bool) -> bool:
+    """True if coordinates in a span of n dimensions save time, or if it costs little to find out whether there are few.
 
-
-def _may_pay(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
-    """True if coordinates of fields of few dimensions would, and finding out that they have more costs little."""
-    fewest = 1 << 17  # numbers in the fields: fits to fewer take a millisecond
-    factorisation = 10 * n * min(n, M) * M
-    return n * M >= fewest and factorisation < _direct_cost(n, n_val, M, P, n_candidates)
-
-
-def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int) -> bool:
-    """True if coordinates in a span of n dimensions save time."""
+    Costs are numbers of multiplications: 50 and 100 for each number of the fields, since passes over them (centring,
+    norms, projection) take as long.
+    """
+    method = "dual" if n < P else "primal"
+    fit = operations(method, n, P, M, 1) + 50 * n * M
+    direct = n_candidates * (fit + n_val * P * M + 100 * n_val * M)
+    if few:
+        fewest = 1 << 17  # numbers in the fields: fits to fewer take a millisecond
+        return n * M >= fewest and 10 * n * min(n, M) * M < direct
     # a candidate has weights, solved for as fields of n_val cells, and their products with coordinates
-    weights = operations("dual" if n < P else "primal", n, P, n_val, 1) + n_val * (n * P + n**2)
+    weights = operations(method, n, P, n_val, 1) + n_val * (n * P + n**2)
     factorisation = (3 * n**2 + 4 * n * n_val + 50 * n) * M
-    last = _direct_cost(n, 0, M, P, 1)  # of the best candidate
-    direct = _direct_cost(n, n_val, M, P, n_candidates)
-    return n_candidates * weights + factorisation + last < 0.8 * direct  # less is not worth another way
+    return n_candidates * weights + factorisation + fit < 0.8 * direct  # less is not worth another way
+
+
+# -- Leave-one-out -----------------------------------------------------------------------------------
+def leave_one_out(
+    decoder: Any,
+    X: ArrayLike,
+    y: ArrayLike,
+    *,
+    regularizations: Sequence[float] | None = None,
+    cell_weights: ArrayLike | None = None,
+) -> Bunch:
+    """Error at each training point of a ridge decoder that was fitted without that point.
+
+    Parameters
+    ----------
+    decoder : RFNNDecoder, RANDSMAPDecoder (constraint="everywhere") or KernelDecoder
+        Not changed. Any decoder with a `spectrum` and a `regularization` will do.
+    X : array-like of shape (n, d)
+        Latent coordinates, n >= 2.
+    y : array-like of shape (n, M)
+        Their fields.
+    regularizations : sequence of float, optional
+        Values of lambda >= 0 to judge. None: the decoder's own.
+    cell_weights : array-like of shape (n_cells,), or of a field, optional
+        Positive weights of the norm of the errors. None: those of the decoder.
+
+    Returns
+    -------
+    Bunch
+        errors_ : ndarray (n_regularizations, n), the L2 error at each point of the decoder refitted without it, as by
+        `metrics.scaled_l2`; mean_errors_ : ndarray (n_regularizations,); regularizations_ : ndarray;
+        best_regularization_ : float, the (first) lambda of the lowest mean, in which a field smaller than 1e-3 of the
+        median norm counts at most 1; on_edge_ : bool, whether that is the first or last of at least three.
+
+    Raises
+    ------
+    TypeError
+        If the decoder is none of these: others are not ridge regressions.
+    ValueError
+        If constraint="training" or the decoder has bounds, for which there is no closed form, if a lambda is negative
+        or there is none, or as the decoder's fit.
+
+    Notes
+    -----
+    Conditional on what does not belong to the regression: the latents (the encoder), the features as drawn for all n
+    points, the invariants' values m and the constant cells. With the kernel decoder the point's column of the kernel
+    is left out with its row; a linear tail is fitted anew.
+
+    With Phi = U Sigma V^T and the hat matrix H = Phi (Phi^T Phi + lambda I)^-1 Phi^T, the field decoded without sample
+    i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants acts on it as on any field.
+    Leverages near 1 keep their digits. At lambda = 0 the limit is taken, which belongs to the minimum-norm solution.
+
+    Time O(n P min(n, P) + n_regularizations n^2 M), the last two factors at most n (n + q) where that pays.
+
+    References
+    ----------
+    D. M. Allen, Technometrics 16 (1974) (PRESS); G. H. Golub, M. Heath and G. Wahba, Technometrics 21 (1979).
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> Y = np.linspace(-1, 1, 40)[:, None]
+    >>> F = np.hstack([2 + np.sin(3 * Y), 2 - np.sin(3 * Y)])
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(5.0), random_state=0)
+    >>> result = randsmap.leave_one_out(decoder, Y, F, regularizations=[1e-6, 1e-3, 1e0, 1e3])
+    >>> result.errors_.shape, result.best_regularization_, result.on_edge_
+    ((4, 40), 1e-06, True)
+    """
+    lambdas = _checked(decoder, regularizations)
+    check_samples(X=X, y=y)
+    points = as_array(X, "X", min_rows=2)
+    F, dtype, layout = check_fields(y, len(points))
+    invariants = fit_estimator(decoder, F, dtype, layout=layout) if hasattr(decoder, "invariants") else None
+    reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
+    hat = HatMatrix(*decoder.spectrum(points, **reduced))
+    if np.isinf(hat.squares).sum() > 1:  # a linear tail, of which a point alone may determine a direction
+        as_array(points, "X", min_rows=3)
+        hat = HatMatrix(hat.U, hat.squares, partial(_refitted, decoder, points))
+    weights = norm_weights(layout, cell_weights, decoder)
+    sizes = field_norms(F, cell_weights=weights)
+    usual = median_norm(sizes)
+    if F.shape[1] > 4 * len(F) and len(lambdas) > 3:
+        # distances between coordinates are those between fields
+        if invariants is None or np.count_nonzero(~invariants.constant) > 2 * (len(F) + len(invariants.independent)):
+            basis, invariants = field_span(F, invariants, weights=weights)
+            F, weights = basis.coordinates, None
+    errors = scaled_distances(_distances(hat, F, invariants, lambdas, weights), sizes, usual)
+    best = int(np.argmin(selection_losses(errors, sizes, usual)))
+    return Bunch(
+        errors_=errors,
+        mean_errors_=errors.mean(axis=1),
+        regularizations_=lambdas,
+        best_regularization_=float(lambdas[best]),
+        on_edge_=on_edge(lambdas, lambdas[best]),
+    )
+
+
+def _refitted(decoder: Any, points: _Values, F: _Values, held: NDArray[np.intp], regularization: float) -> _Values:
+    """What the fields F[held] miss if the decoder is fitted to the others, in the units of all."""
+    rest, scale = np.delete(np.arange(len(F)), held), fitted_scale(decoder.latent_scale, points)
+    fresh = clone(decoder).set_params(regularization=regularization, latent_scale=scale)
+    return F[held] - fresh.smoother(points[rest], points[held], fields=F[rest])
+
+
+def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
+    if isinstance(decoder, type) or not hasattr(decoder, "spectrum"):
+        raise TypeError(
+            "decoder must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder, which are ridge "
+            f"regressions, got {decoder!r}"
+        )
+    if getattr(decoder, "constraint", "everywhere") == "training":
+        raise ValueError(
+            "constraint='training' has no leave-one-out error in closed form: the "
+            "constraint at the other points depends on the point left out"
+        )
+    if getattr(decoder, "bounds", None) is not None:
+        raise ValueError("a decoder with bounds has no leave-one-out error in closed form: use bounds=None")
+    if regularizations is None:
+        regularization = fixed_regularization(decoder)
+        regularizations = PATH if regularization is None else [regularization]
+    if np.ndim(regularizations) != 1 or not len(regularizations):
+        raise ValueError(f"regularizations must be a sequence of numbers, got {regularizations!r}")
+    return np.array([check_number(value, "regularization", low=0) for value in regularizations])
+
+
+def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values, weights: Any) -> _Values:
+    """Distance (n_lambdas, n) of each field from the one decoded without it."""
+    G = in_norm(F, weights)
+    if invariants is None:
+        return hat.distances(G, np.arange(F.shape[1]), lambdas)
+    free, independent = np.flatnonzero(~invariants.constant), invariants.independent
+    if not len(independent):
+        return hat.distances(G, free, lambdas)
+    # A field f - r is corrected to f - r + W^T z, T^T z = m - C^T f + C^T r: z in multiples of the normals
+    moments = F[:, free] @ invariants.matrix[np.ix_(free, independent)]
+    # a field whose values vary is decoded with its own
+    defect = 0.0 if invariants.varying else invariants.defects(F, invariants.values[independent])
+    shifts = [invariants.multipliers(defect + hat.residuals(moments, value)) for value in lambdas]
+    return hat.distances(G, free, lambdas, shifts, in_norm(invariants.directions, weights))
