@@ -25,9 +25,9 @@ self
 Raises
 ------
 ValueError, TypeError
-    If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do
-    not satisfy the invariants, or (numpy.linalg.LinAlgError) a requested factorisation fails. The estimator
-    then keeps its state.""",
+    If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do not satisfy
+    the invariants or, of an encoder, do not determine the coordinates, or (numpy.linalg.LinAlgError) a requested
+    factorisation fails. The estimator then keeps its state.""",
     "raises_as_fit": """\
 Raises
 ------

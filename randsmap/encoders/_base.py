@@ -37,15 +37,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             Fields, one per row, or of any shape; n >= 2. See the class for large memory-mapped ones.
         y : ignored
 
-        Returns
-        -------
-        self
-
-        Raises
-        ------
-        ValueError, TypeError
-            If a value is not finite, a parameter is out of range, or the fields do not determine the coordinates
-            (see the class). The estimator then keeps the state it had.
+        {result_of_fit}
         """
         raise NotImplementedError
 
