@@ -139,8 +139,6 @@ def check_latent_box(latent_box: Any, d: int) -> _Values:
 
 _TEXTS = {
     "points": """\
-Parameters
-----------
 X : array-like of shape (n, d)
     Latent points.""",
     "y": """\
@@ -155,6 +153,11 @@ Raises
 ------
 TypeError, ValueError
     If X is not a finite matrix, or a parameter of the map is out of its range. The map keeps the state it had.""",
+    "returns_jacobian": """\
+Returns
+-------
+ndarray of shape (n, P, d), float64
+    d phi_k / d y_j, without overflow.""",
     "raises": """\
 Raises
 ------
@@ -203,6 +206,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
+        Parameters
+        ----------
         {points}
         {y}
         latent_scale : array-like of shape (d,), default=None
@@ -239,6 +244,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
+        Parameters
+        ----------
         {points}
         out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
             Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.
@@ -261,16 +268,9 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return out
 
     def jacobian(self, X: ArrayLike) -> _Values:
-        """Derivatives of the features with respect to the latent coordinates.
+        """Derivatives scale * act'(w_k . y + b_k) w_kj of the features with respect to the latent coordinates.
 
-        {points}
-
-        Returns
-        -------
-        ndarray of shape (n, P, d), float64
-            d phi_k / d y_j = scale * act'(w_k . y + b_k) w_kj, without overflow.
-
-        {raises}
+        {points} {returns_jacobian} {raises}
         """
         check_fitted(self, "weights_")
         X = validate_data(self, X, reset=False, min_samples=1)
@@ -572,10 +572,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Compute the mean of the latent points and the exponents.
 
-        {points}
-        {y}
-
-        {returns_fit}
+        {points} {y} {returns_fit}
         """
         with restored_on_error(self):
             degree = check_parameters(self)["degree"]
@@ -589,6 +586,8 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def transform(self, X: ArrayLike) -> _Values:
         """Values of the monomials at latent points.
 
+        Parameters
+        ----------
         {points}
 
         Returns
@@ -607,13 +606,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def jacobian(self, X: ArrayLike) -> _Values:
         """Derivatives of the monomials with respect to the latent coordinates.
 
-        {points}
-
-        Returns
-        -------
-        ndarray of shape (n, P, d)
-
-        {raises}
+        {points} {returns_jacobian} {raises}
         """
         return polynomial_jacobian(self.powers_, self._less_center(X))
 
