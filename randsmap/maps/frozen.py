@@ -56,14 +56,8 @@ def get_include() -> str:
 
 
 # -- Images ----------------------------------------------------------------------------------------
-_HEADER = np.dtype(
-    {
-        "names": ["magic", "order", "version", "size", "checksum", "n_sections"],
-        "formats": ["S8", "u4", "u4", "u8", "u8", "u4"],
-        "offsets": [0, 8, 12, 16, 24, 32],
-        "itemsize": 64,
-    }
-)
+_HEADER = np.dtype("S8, u4, u4, u8, u8, u4, 7u4")
+_HEADER.names = "magic", "order", "version", "size", "checksum", "n_sections", "reserved"
 _SECTION = np.dtype([("id", "u4"), ("type", "u4"), ("offset", "u8"), ("rows", "u8"), ("columns", "u8")])
 
 
