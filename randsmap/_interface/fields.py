@@ -153,10 +153,6 @@ class FieldOutputMixin:
         tags.input_tags.three_d_array = hasattr(self, "transform")  # of fields
         return tags
 
-    def _keep_fields(self, layout: FieldShape) -> None:
-        """Remember how the fields of `fit` are arranged."""
-        self._field_shape = layout
-
     def _in_shape(self, rows: _Array) -> _Array:
         """Rows (..., M) as fields (..., *shape)."""
         shape = self.field_shape_

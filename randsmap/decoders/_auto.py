@@ -472,14 +472,13 @@ class Results(Bunch):
         """The table as text, of many rows the first and the last; a Bunch would print every array."""
         n = max(map(len, self.values()), default=0)
         most = 60  # as many rows as pandas prints
-        rows = list(range(n)) if n <= most else [*range(most - 3), None, n - 2, n - 1]
-        columns = [[""] + ["..." if i is None else str(i) for i in rows]]
-        columns += [
-            [name] + ["..." if i is None else _as_cell(values[i]) for i in rows] for name, values in self.items()
-        ]
-        widths = [max(map(len, column)) for column in columns]
-        lines = (" ".join(map(str.rjust, line, widths)) for line in zip(*columns))
-        return "\n".join(line.rstrip() for line in lines)
+        shown = list(range(n)) if n <= most else [*range(most - 3), None, n - 2, n - 1]
+        rows = [["", *self]]
+        for i in shown:
+            cells = ["..." if i is None else _as_cell(column[i]) for column in self.values()]
+            rows.append(["..." if i is None else str(i), *cells])
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        return "\n".join(" ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
 
 
 def _as_cell(value: Any) -> str:

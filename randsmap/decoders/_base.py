@@ -218,7 +218,7 @@ PROTOCOL += ("frozen_encoder", "draw", "activation_parameters")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
-    """A regressor from latent points to fields: its `fit` calls `_keep_fields` with the layout of y."""
+    """A regressor from latent points to fields, whose `fit` keeps their `_field_shape`."""
 
     freeze = not_frozen(
         "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
@@ -251,10 +251,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         check_samples(X=X, y=y, sample_weight=sample_weight)
         predicted = np.asarray(self.predict(X, **own_values(self, y)))
         true = check_fields(field_rows(self, y, name="y"), len(predicted))[0]
-        weights = norm_weights(self.field_shape_, self)
-        errors = scaled_l2(
-            true, predicted.reshape(true.shape), cell_weights=None if weights is None else weights.ravel()
-        )
+        errors = scaled_l2(true, predicted.reshape(true.shape), cell_weights=norm_weights(self.field_shape_, self))
         if sample_weight is not None:
             sample_weight = _checked_sample_weight(sample_weight, len(true))
         return -float(np.average(errors, weights=sample_weight))
@@ -270,7 +267,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         as_they_are = sample_weight is None
         X = validate_data(self, X, reset=True, min_samples=2)
         F, dtype, layout = check_fields(y, len(X), blocks=as_they_are, factored=as_they_are)
-        self._keep_fields(layout)
+        self._field_shape = layout
         weights, X, F = weighted_samples(sample_weight, X, F)
         invariants = None
         if isinstance(self, InvariantParameters):
@@ -331,8 +328,8 @@ class Fit:
         return fields
 
     def __getstate__(self) -> dict[str, Any]:
-        # made anew when they are needed: the map holds a structure of C
-        computed = ("linear_map", "leverage", "trust")
+        # made anew when they are needed: some hold functions, or a structure of C
+        computed = ("linear_map", "leverage", "trust", "columns")
         return {name: value for name, value in vars(self).items() if name not in computed}
 
 
@@ -510,9 +507,8 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """Weights of the training fields in the decoded ones, which need no fields.
 
-        Fitted to latents X and fields F, the decoder returns W F at Z, corrected by the invariants, up to the solver's
-        round-off: ``decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)``. The decoder is not changed,
-        and what it was fitted to does not matter.
+        Fitted to X and fields F, the decoder returns at Z, up to the solver's round-off,
+        ``decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)``. What it was fitted to does not matter.
 
         Parameters
         ----------

@@ -141,7 +141,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         with restored_on_error(self):
             check_samples(X=X, y=y)
             F, dtype, layout = check_fields(y, n, blocks=True)
-            self._keep_fields(layout)
+            self._field_shape = layout
             # without the rows that the regressor leaves out
             _, Z, G = weighted_samples(fit_params.get("sample_weight"), X, F)
             self.invariants_ = fit_estimator(self, G, dtype, Z)

@@ -94,11 +94,6 @@ class KNNFit(Fit):
         fields = self.fields
         return cell_subsets(lambda cells: np.ascontiguousarray(fields[:, cells]))
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        state.pop("columns", None)  # a function of this object, which no pickle can hold
-        return state
-
     def _neighbors(self, points, exclude):
         """The nearest training points (n, k) of each point, the nearest first."""
         k, n = self.n_neighbors, len(self.latents)
@@ -341,7 +336,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
             raise ValueError(
                 f"X must have as many columns as the encoder has coordinates, {len(fit.nystroem[1])}, got {X.shape[1]}"
             )
-        self._keep_fields(layout)
+        self._field_shape = layout
         return fit
 
     def _fitted_encoder(self, F):

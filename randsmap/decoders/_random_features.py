@@ -441,7 +441,7 @@ class RandomFeatureRegression(RidgeDecoder):
         before = self._stream or self._begin(*self._streamed_map(X))
         M = F.shape[1]
         if before.sums is None:
-            self._keep_fields(layout)
+            self._field_shape = layout
             sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
             if isinstance(self, InvariantParameters):
                 running = RunningInvariants.of(Invariants.of_estimator(self, M))
