@@ -148,7 +148,6 @@ class BlendFit(Fit):
 
     @cached_property
     def index(self) -> NeighborIndex:
-        """The search among the points."""
         return NeighborIndex(self.points)
 
     @property
@@ -184,21 +183,17 @@ class BlendFit(Fit):
         return Leverage(at, points, training, training, limit=FACTOR)
 
     def _parts(self, X):
-        """Fields of the decoders before the limit (K, n, r), and those that they must be near."""
+        """Fields of the decoders before the limit (K, n, r), those that they must be near, and the limit."""
         # the blend has checked X
         parts = (part.fitted.decode if isinstance(part, HoldsFit) else part.predict for part in self.decoders)
         P = np.stack([decode(X).reshape(len(X), -1) for decode in parts])
-        if self.limit is None:
-            return P, None
         x = X / self.latent_scale
         nearest = self.index.query(x, 1)[1][:, 0]
-        return P, self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
+        near = self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
+        return P, near, np.inf if self.limit is None else self.limit
 
     def values(self, X: _Values) -> _Values:
-        P, near = self._parts(X)
-        if near is not None:
-            P = limited(P, near, self.limit)
-        return geometric_median(P, self.smoothing)
+        return geometric_median(limited(*self._parts(X)), self.smoothing)
 
     # -- Derivatives -------------------------------------------------------------------------------
     # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so H dx = sum_k W_k dp_k with
@@ -207,13 +202,11 @@ class BlendFit(Fit):
     # and S_k = c_k (I - u_k u_k^T) with u_k the direction of q_k - near; c_k = 1 and u_k = 0 within the limit.
     def _linearised(self, X):
         """Numbers (K, n) and vectors (K, n, r) of the matrices S_k, those of W_k, and the solver of H x = t."""
-        P, near = self._parts(X)
-        limits = np.ones(P.shape[:2]), np.zeros(P.shape)
-        if near is not None:
-            E = P - near
-            factors = limit_factors(E, self.limit)
-            directions = np.divide(E, np.linalg.norm(E, axis=2)[..., None], out=limits[1], where=factors[..., None] < 1)
-            limits, P = (factors, directions), limited(P, near, self.limit)
+        P, near, limit = self._parts(X)
+        E = P - near
+        factors, lengths = limit_factors(E, limit), np.linalg.norm(E, axis=2)[..., None]
+        limits = factors, np.divide(E, lengths, out=np.zeros(P.shape), where=factors[..., None] < 1)
+        P = limited(P, near, limit)
         if len(P) <= 2:
             return limits, (np.full(P.shape[:2], 1 / len(P)), np.zeros(P.shape)), lambda T: T
         E = geometric_median(P, self.smoothing) - P

@@ -67,7 +67,6 @@ class KernelFit(Fit):
 
     @property
     def radial(self) -> Radial:
-        """The kernel."""
         return Radial.named(self.kind, self.nu, self.frequencies)
 
     @property
@@ -101,13 +100,11 @@ class KernelFit(Fit):
 
     @cached_property
     def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
         basis = kernel_basis(self.radial, self.points, self.lengths, self.centre)
         return LinearMap(basis, self.coefficients, self.invariants)
 
     @cached_property
     def leverage(self) -> Leverage:
-        """The leverage of any point."""
         points = self.training_points
         dual = self.dual(points)
         weights = np.ones(len(points)) if self.weights is None else self.weights
@@ -310,12 +307,10 @@ class HarmonicFit(Fit):
 
     @property
     def rank(self) -> int:
-        """Number of harmonics."""
         return len(self.eigenvalues)
 
     @property
     def radial(self) -> Radial:
-        """The kernel."""
         return Radial.gaussian(_distances.kernel_scale(self.epsilon))
 
     @property
@@ -324,7 +319,6 @@ class HarmonicFit(Fit):
 
     @cached_property
     def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
         basis = kernel_basis(self.radial, self.points, self.latent_scale)
         A = self.coefficients if self.expanded is None else self.expanded
         combinations = None if self.weights is None else np.vstack([np.zeros((1, self.rank)), self.weights])

@@ -68,12 +68,10 @@ class KNNFit(Fit):
 
     @cached_property
     def points(self) -> _Values:
-        """The latents in their units."""
         return in_units(self.latents, self.latent_scale)
 
     @cached_property
     def index(self) -> NeighborIndex:
-        """The search among the points."""
         return NeighborIndex(self.points)
 
     @cached_property

@@ -125,7 +125,6 @@ class RidgeFit(Fit):
 
     @cached_property
     def linear_map(self) -> LinearMap:
-        """The map from latents to fields."""
         basis, projected = feature_basis(self.features), self.invariants if self.projected else None
         if self.synthesis is None:
             return LinearMap(basis, self.coefficients, projected)
@@ -137,7 +136,6 @@ class RidgeFit(Fit):
 
     @cached_property
     def leverage(self) -> Leverage:
-        """The leverage of any point."""
         if self.sums is not None:
             ridge = self.sums.leverage(self.regularization)
         elif self.factor is not None:
