@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.parameters import Parameter, check_choice, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
-from randsmap._kernels import ridge as _ridge
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
@@ -408,19 +407,6 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     rank_ = of_fit("rank")
     eigenvalues_ = of_fit("eigenvalues")
 
-    def _harmonics(self, X):
-        """Kernel width, eigenvalues (r,), eigenvectors V (n, r) and the weights that make k(y) harmonics at y."""
-        check_parameters(self)
-        if isinstance(self.rank, str):
-            check_choice(self.rank, "rank", ("rule",))
-        else:
-            check_count(self.rank, "rank", high=len(X), high_name="n_samples")
-        K, epsilon = _distances.gaussian_of_data(X, self.epsilon, self.epsilon_scale)
-        eigenvalues, V = pivoted_cholesky(K)
-        r = retained_modes(eigenvalues, len(X), self.rank)
-        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
-        return epsilon, eigenvalues, V, np.ascontiguousarray(V / eigenvalues)
-
     def weights_of(self, X, Z, fields):
         return self._harmonic_fit(X, np.eye(len(X)) if fields is None else fields).decode(Z)
 
@@ -439,15 +425,22 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     def _harmonic_fit(self, X, F):
         """The fit to fields F, an array or Rows, without invariants."""
-        scale, centred = fitted_scale(self.latent_scale, X), check_parameters(self)["center"]
+        given = check_parameters(self)
+        if isinstance(self.rank, str):
+            check_choice(self.rank, "rank", ("rule",))
+        else:
+            check_count(self.rank, "rank", high=len(X), high_name="n_samples")
+        scale = fitted_scale(self.latent_scale, X)
         points = in_units(X, scale)
-        epsilon, eigenvalues, V, weights = self._harmonics(points)
+        K, epsilon = _distances.gaussian_of_data(points, self.epsilon, self.epsilon_scale)
+        eigenvalues, V = pivoted_cholesky(K)
+        r = retained_modes(eigenvalues, len(X), self.rank)
+        eigenvalues, V = eigenvalues[:r].copy(), V[:, :r]
         rows = F if isinstance(F, Rows) else Rows(F)
-        rows = rows.centred() if centred else rows
-        A = np.zeros((len(eigenvalues) + 1, F.shape[1]))
+        rows = rows.centred() if given["center"] else rows
+        A = np.zeros((r + 1, F.shape[1]))
         with blas_threads():
-            for start, stop, block in rows.blocks(what="fitting"):
-                _ridge.cross(np.ascontiguousarray(V[start:stop]), block, True, A[1:])
-        if centred:
+            A[1:] = rows.transposed_times(V).T
+        if given["center"]:
             A[0] = rows.mean - V.mean(axis=0) @ A[1:]
-        return HarmonicFit(epsilon, eigenvalues, A, scale, points, weights)
+        return HarmonicFit(epsilon, eigenvalues, A, scale, points, np.ascontiguousarray(V / eigenvalues))
