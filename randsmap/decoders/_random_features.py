@@ -6,6 +6,7 @@ import copy
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -76,13 +77,13 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
     return float(chosen * rows.total / taken.total)
 
 
-def _training_constrained(rows, F, regularization, invariants):
+def _training_constrained(rows, invariants, F, regularization):
     """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
 
     For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
     this form holds for any C and V.
     """
-    fields = np.hstack([full_fields(F)[:], np.ones((rows.n, 1))])
+    fields = np.hstack([F[:], np.ones((rows.n, 1))])
     spectral = Spectral(rows, always=True)
     truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
     A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
@@ -235,20 +236,20 @@ class RandomFeatureRegression(RidgeDecoder):
         # by errors of the fields themselves, before they become coordinates in modes
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
-        synthesis = factor = None
+        synthesis = None
         if self.output_rank is not None:
             synthesis, F = self._field_modes(F, invariants)
         if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
-            factor = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits)
+            solve = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits).solve
+        else:
+            F, solve = full_fields(F), partial(_training_constrained, rows, invariants)
         # the points are kept for the leverage, while the caller may change X
         known = {"points": X.copy(), "n_samples": len(X), "weights": weights}
         fit = self._begin(features, scale, invariants=invariants, synthesis=synthesis, **known)
 
         def solved(regularization):
-            if factor is None:
-                return fit.solved(_training_constrained(rows, F, regularization, invariants), regularization)
-            return fit.solved(factor.solve(coordinates_of(F), regularization), regularization, F)
+            return fit.solved(solve(coordinates_of(F), regularization), regularization, F)
 
         return regularizations, solved
 
