@@ -39,7 +39,9 @@ def as_array(
     if array.ndim == 2 and not repeat and (array.shape[0] < min_rows or array.shape[1] < min_columns):
         few = f"{min_rows} row(s)" if array.shape[0] < min_rows else f"{min_columns} column(s)"
         raise ValueError(f"{name} must have at least {few}, got shape {array.shape}")
-    array = aligned(np.ascontiguousarray(array))
+    array = np.ascontiguousarray(array)
+    if not array.flags.aligned:  # compiled loops may not read it
+        array = array.copy()
     check_finite(array, name)
     return array
 
@@ -262,26 +264,19 @@ def _refuse_beyond(value: float, name: str, X: NDArray[np.float64]) -> None:
 
 # -- Results, cells and labels ---------------------------------------------------------------------
 def check_out(
-    out: NDArray[Any] | None,
-    shape: tuple[int, ...],
-    name: str = "out",
-    dtype: DTypeLike = np.float64,
-    *,
-    apart: Any = None,
+    out: NDArray[Any] | None, shape: tuple[int, ...], dtype: DTypeLike = np.float64, *, apart: Any = None
 ) -> NDArray[Any]:
     """out if it can take results of this shape and type while `apart` is read, a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype)
     if apart is not None and np.may_share_memory(out, apart):
-        raise ValueError(f"{name} must not share memory with X")
+        raise ValueError("out must not share memory with X")
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != dtype:
-        raise TypeError(
-            f"{name} must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}"
-        )
+        raise TypeError(f"out must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}")
     if out.shape != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {out.shape}")
+        raise ValueError(f"out must have shape {shape}, got {out.shape}")
     if not out.flags.carray:
-        raise ValueError(f"{name} must be C-contiguous, aligned and writeable, got flags\n{out.flags}")
+        raise ValueError(f"out must be C-contiguous, aligned and writeable, got flags\n{out.flags}")
     if out.base is not None:  # writing to a map of a file may end the process where the disk is full
         reserve(out)
     return out
@@ -327,11 +322,6 @@ def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
 
 
 # -- Alignment -------------------------------------------------------------------------------------
-def aligned(X: NDArray[Any]) -> NDArray[Any]:
-    """X, or a copy if its numbers do not lie at multiples of their size: compiled loops may not read those."""
-    return X if X.flags.aligned else X.copy()
-
-
 def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """`numpy.empty` from the start of a cache line; NumPy's memory starts at any multiple of 16 bytes."""
     size = math.prod(shape) * np.dtype(dtype).itemsize

@@ -64,7 +64,9 @@ class Parameter:
         if self.kind is str or (any(self.words) and isinstance(value, str)):
             return check_choice(value, name, [word for word in self.words if word is not None])
         if self.kind is bool:
-            return check_flag(value, name)
+            if not isinstance(value, (bool, np.bool_)):
+                raise TypeError(f"{name} must be a bool, got {value!r}")
+            return bool(value)
         if self.kind is int:
             return check_count(value, name, low=self.low, high=self.high)
         return check_number(value, name, low=self.low, high=self.high, strict_low=self.strict)
@@ -90,12 +92,8 @@ class Parameter:
 
     def entry(self, name: str) -> str:
         """The lines of the parameter in a section Parameters."""
-        default = "" if self.default is _REQUIRED else f", default={_literal(self.default)}"
-        return f"{name} : {self.type}{default}\n{self.text}"
-
-
-def _literal(value: Any) -> str:
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+        shown = f'"{self.default}"' if isinstance(self.default, str) else repr(self.default)
+        return f"{name} : {self.type}{'' if self.default is _REQUIRED else f', default={shown}'}\n{self.text}"
 
 
 def parameter(kind: type = object, *, default: Any = _REQUIRED, **limits: Any) -> Any:
@@ -256,13 +254,6 @@ def check_choice(value: Any, name: str, choices: Collection[str]) -> str:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
-
-
-def check_flag(value: Any, name: str) -> bool:
-    """value as a bool."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be a bool, got {value!r}")
-    return bool(value)
 
 
 def check_random_state(

@@ -79,11 +79,11 @@ class Array:
             raise ValueError(f"its values must be in [{low}, {high}], got {smallest} to {largest}")
 
 
+@dataclass(frozen=True)
 class Count:
     """A positive int: the length `name`."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not int:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
 from randsmap import _parallel
-from randsmap._interface.arrays import aligned, check_out, real_numbers
+from randsmap._interface.arrays import check_out, real_numbers
 from randsmap._interface.fields import FieldShape
 from randsmap._interface.labels import Labels
 from randsmap._interface.parameters import check_choice, check_count, check_number
@@ -475,7 +475,7 @@ def _check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[n
 
 
 def _check_fields(slowness):
-    fields = aligned(np.asarray(real_numbers(slowness, "slowness"), dtype=np.float64, order="C"))
+    fields = np.require(real_numbers(slowness, "slowness"), np.float64, ("C", "A"))
     if fields.ndim not in (2, 3):
         raise ValueError(f"slowness must have shape (nx, ny) or (n_fields, nx, ny), got {fields.shape}")
     if 0 in fields.shape[-2:]:
