@@ -1,8 +1,8 @@
 """Fields on many machines: fit, encode, decode and score dask arrays, chunk by chunk (extra ``dask``).
 
 A decoder is fitted to each part of the rows where the part lies, and the decoders are merged by a tree, whose order
-changes no bit (`RANDSMAPDecoder.merge`). `from_npy` makes the arrays of .npy files; ``dask.array.from_zarr`` those of
-zarr stores. Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there is one, else threads.
+changes no bit (`RANDSMAPDecoder.merge`). Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there
+is one, else threads.
 """
 
 from __future__ import annotations
@@ -51,10 +51,8 @@ Y : dask array or array-like (n, d)
         "raises": """\
 Raises
 ------
-ImportError
-    Without dask.
-TypeError, ValueError
-    If fields are no dask array, if the lengths of chunks are not known, or as the estimator raises.""",
+ImportError, TypeError, ValueError
+    Without dask, if fields are no dask array, if the lengths of chunks are not known, or as the estimator.""",
     },
 )
 
@@ -265,10 +263,8 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
 
     Raises
     ------
-    ImportError
-        Without dask.
-    ValueError, OSError
-        If a file is no .npy file of numbers in two dimensions or more.
+    ImportError, ValueError, OSError
+        Without dask, or if a file is no .npy file of numbers in two dimensions or more.
 
     Examples
     --------

@@ -54,16 +54,14 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     ValueError
         If the file does not have the format of its ending, holds no numbers, or has several arrays of which `key`
         names none. The message lists the arrays and their shapes.
-    ImportError
-        If a package is needed that is not installed; the message names it.
-    OSError
-        If the file cannot be read.
+    ImportError, OSError
+        If a package, which is named, is not installed, or the file cannot be read.
 
     Warns
     -----
     UserWarning
-        If a column of times or numbers is left out of a text, or the columns look like fields and the rows do not:
-        columns of one sum, or rows that are smooth as cells are (docs/files.md has the rules).
+        If a column of times or numbers is left out of a text, or the columns look like fields and the rows do not
+        (docs/files.md has the rules).
 
     Examples
     --------
@@ -165,11 +163,7 @@ def check_target(path: Path, n_values: int = 0) -> None:
 
 
 def write_array(path: Path, array: NDArray[np.float64], name: str, *, transpose: bool = False) -> None:
-    """Write an array (n, ...) to a file from which `read_snapshots` reads the same values, whole or not at all.
-
-    The ending determines the format, .npy if it is none that is read. Text holds rows (n, n_cells) whatever the shape
-    of a field. `name` is that of the variable in .mat, .npz and HDF5. With `transpose` the first axis becomes the last.
-    """
+    """Write an array (n, ...), with that name in .mat, .npz and HDF5, in the format of the ending, .npy without one."""
     check_target(path, array.size)
     ending = path.suffix.lower()
     if ending in (".csv", ".txt"):

@@ -56,21 +56,17 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
     made, forbids writing (for the superuser: to everybody).
     """
     path = expanded(path)
-    target = Path(os.path.realpath(path))
     stream = is_stream(path)
-    places = [Path(path) if stream else target]  # a pipe's target is no path
-    try:
-        os.stat(path)
-    except FileNotFoundError:  # other errors, such as a loop of links, are errors
-        places = []
+    target = path if stream else Path(os.path.realpath(path))  # a pipe's target is no path
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}")
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
-    for place in places if stream else [*places, target.parent]:
-        # os.access grants everything to the superuser
-        if not os.access(place, os.W_OK) or not os.stat(place).st_mode & 0o222:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+    for place in [target] if stream else [target, target.parent]:
+        with contextlib.suppress(FileNotFoundError):  # a new file; a loop of links is an error
+            # os.access grants everything to the superuser
+            if not os.stat(place).st_mode & 0o222 or not os.access(place, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     return target
 
 

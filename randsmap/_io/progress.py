@@ -53,14 +53,12 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
-    """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`.
-
-    `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done.
-    """
+    """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`."""
 
     def __init__(
         self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True
     ) -> None:
+        # `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done
         self._total, self._what, self._unit = total, what, unit and f" {unit}"
         self._stream = sys.stderr if _shown.get() else None
         self._bar, self._done, self._start, self._lock = None, 0, time.monotonic(), threading.Lock()

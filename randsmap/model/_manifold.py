@@ -261,10 +261,8 @@ class ManifoldModel(ReconstructionMixin, Model):
 
         Raises
         ------
-        sklearn.exceptions.NotFittedError, ValueError
-            As the decoder's own `freeze`.
-        TypeError
-            If the encoder is not a `POD` or a `DiffusionMaps` of all pairs, or the decoder cannot be frozen.
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As the decoder's own `freeze`, or if the encoder is not a `POD` or a `DiffusionMaps` of all pairs.
 
         Examples
         --------
