@@ -209,9 +209,7 @@ def _basis_and_inverse(T):
     if not t:
         return np.zeros((n, 0)), np.zeros((0, n))
     with blas_threads(1):
-        Q, R, order = scipy.linalg.qr(T, mode="economic", pivoting=True, check_finite=False)
-    diagonal = np.abs(np.diag(R))
-    rank = int(np.count_nonzero(diagonal > max(T.shape) * _EPS * diagonal[0]))
-    Q, inverse = np.ascontiguousarray(Q[:, :rank]), np.empty((t, n))
-    inverse[order] = np.linalg.lstsq(R[:rank], Q.T, rcond=None)[0]
-    return Q, inverse
+        U, sigma, Vt = scipy.linalg.svd(T, full_matrices=False, check_finite=False)
+    kept = sigma > max(T.shape) * _EPS * sigma[0]
+    Q = np.ascontiguousarray(U[:, kept])
+    return Q, (Vt[kept].T / sigma[kept]) @ Q.T

@@ -8,6 +8,7 @@ blocks of Phi, whose features are computed anew in every pass.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.gram import Solution, with_bias
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.rows import FeatureRows, less_means
-from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_against, tall_qr
+from randsmap._linalg.svd import low_rank, nystroem, orthonormalize_rows_against, tall_qr
 from randsmap._parallel import blas_threads
 
 _EPS = np.finfo(float).eps
@@ -51,33 +52,25 @@ class Krylov:
         fields, self._field_mean = less_means(rows, F)
         F = fields[:]
         self._size = max(64, _BLOCK_BYTES // (8 * rows.width))
-        self._bar = ProgressBar(None, "Krylov", unit="passes")
+        self.bar = ProgressBar(None, "Krylov", unit="passes")
         self._norm = float(np.linalg.norm(F))
         self._goal = tol / 2 * self._norm
         with blas_threads():
             self._B, self._Vt = low_rank(F, self._goal, most)
+        self.n_columns = self._B.shape[1]  # k, the right-hand sides that are iterated on
         self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
-        self._sketch: Any = np.empty((rows.width, 0))
-        self._image: Any = self._sketch
+        self.rank = 0  # l, the rows of the Nystroem sketch
+        self._sketch: Any = np.empty((0, rows.width))
+        self._image: Any = np.empty((rows.width, 0))
         self._U: Any = None
         self._eigenvalues: Any = None
         self._H: Any = None  # Phi^T B
         self.trace: Any = None  # of Phi^T Phi
 
-    @property
-    def n_columns(self) -> int:
-        """k, the right-hand sides that are iterated on."""
-        return self._B.shape[1]
-
-    @property
-    def rank(self) -> int:
-        """l, the columns of the Nystroem sketch."""
-        return self._sketch.shape[1]
-
     def _gram_times(self, V):
         """Phi^T Phi V in one pass; the first one makes Phi^T B and the trace too."""
         rows, first = self._rows, self._H is None
-        out = np.empty_like(V)
+        out = np.empty(V.shape)
         product = np.empty((min(self._size, rows.n), V.shape[1]))
         trace, H = 0.0, np.empty((rows.width, self.n_columns)) if first else None
         for start, stop, Phi in rows.blocks(self._size):
@@ -90,7 +83,7 @@ class Krylov:
                     trace += ddot(Phi.ravel(), Phi.ravel())
         if first:
             self._H, self.trace = H, trace
-        self._bar.update()
+        self.bar.update()
         return out
 
     def precondition(self, largest_rank: int | None = None) -> bool:
@@ -104,19 +97,18 @@ class Krylov:
         if largest_rank is None:  # beyond, a direct solver would cost no more
             largest_rank = max(2 * self.first_rank, width // 4)
         largest_rank = max(1, min(largest_rank, width, sketch_bytes // (64 * width)))
-        while True:
-            rank = self.rank
-            if rank and (rank == width or self._eigenvalues[-1] <= 10 * self._regularization):
-                return True
-            if rank >= largest_rank:
+        while self.rank < width and not (self.rank and self._eigenvalues[-1] <= 10 * self._regularization):
+            if self.rank >= largest_rank:
                 return False
-            more = min(max(rank, self.first_rank), largest_rank - rank)
-            new = orthonormalize_against(self._rng.standard_normal((width, more)), self._sketch)
-            image = self._gram_times(new)
-            self._sketch = np.hstack([self._sketch, new])
-            self._image = np.hstack([self._image, image])
+            more = min(max(self.rank, self.first_rank), largest_rank - self.rank)
+            with blas_threads():
+                new = orthonormalize_rows_against(self._rng.standard_normal((more, width)), self._sketch)
+            self._image = np.hstack([self._image, self._gram_times(new.T)])
+            self._sketch = np.vstack([self._sketch, new])
+            self.rank += more
             with blas_threads():
                 self._U, self._eigenvalues = nystroem(self._sketch, self._image)
+        return True
 
     def solve(self, max_iter: int) -> Solution:
         """Coefficients (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
@@ -137,7 +129,7 @@ class Krylov:
             before, error = error, self._error(self._half_power(R))
             if not error < before / 2:  # round-off: more iterations gain nothing
                 break
-        self.close()
+        self.bar.close()
         # of the residual, which the bound does not see
         longest = max(float(np.linalg.norm(A)), self._norm / (2 * np.sqrt(self._regularization)))
         error += float(_EPS * np.sqrt(self.trace) * longest)
@@ -156,10 +148,6 @@ class Krylov:
         if self._field_mean is not None:
             A = with_bias(A, self._rows.mean, self._field_mean)
         return Solution(A, "krylov", n_iter)
-
-    def close(self) -> None:
-        """End the progress bar."""
-        self._bar.close()
 
     def _half_power(self, W):
         """T^-1/2 W, with T = (N + lambda I) / (mu + lambda) on N's modes and 1 beside them."""
@@ -207,7 +195,7 @@ class Krylov:
                 sigma = multiply(tau, sigma)
             n_iter += 1
             error = self._error(Q, sigma)
-            self._bar.note(f"error <= {2 * error / self._norm:.1e}")
+            self.bar.note(f"error <= {2 * error / self._norm:.1e}")
             if error <= self._goal / 2:  # room for the drift of the recurrence
                 break
         return self._half_power(X), n_iter
@@ -217,9 +205,8 @@ def available_memory() -> int | None:
     """Bytes that this process may still take (its cgroups respected), or None if unknown."""
     limits = []
     try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                limits.append(int(line.split()[1]) * 1024)
+        found = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
+        limits += [1024 * int(found[1])] if found else []
     except OSError:
         try:
             limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -229,13 +216,11 @@ def available_memory() -> int | None:
         try:
             largest = int((folder / limit).read_text())  # "max": no limit
             used = int((folder / usage).read_text())
-            for line in (folder / "memory.stat").read_text().splitlines():
-                if line.split()[0] in ("inactive_file", "total_inactive_file"):
-                    used -= int(line.split()[1])  # cached files, which the kernel gives up
-                    break
-        except (OSError, ValueError, IndexError):
+            # cached files, which the kernel gives up
+            cached = re.search(r"^(total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
+        except (OSError, ValueError):
             continue
-        limits.append(max(largest - used, 0))
+        limits.append(max(largest - used + int(cached[2] if cached else 0), 0))
     return min(limits, default=None)
 
 

@@ -47,11 +47,6 @@ _STORED = 1 << 25
 _EPS = np.finfo(float).eps
 
 
-def most_columns(n: int, P: int) -> int:
-    """Columns with which V gains something over a direct method of n rows and P features."""
-    return max(2 * STEP, min(n, P) // 6)
-
-
 class LowRank:
     """Ridge regressions within the span V of few points' features, each as far as its error is bounded by `tol`.
 
@@ -95,20 +90,18 @@ class LowRank:
             self._tests -= self._features.mean
         self._per_test = self.n / len(tests)
         self._energy = self._test_energy()
-        self._decays: list[float] = []  # of its logarithm, by each step
         self._farthest = farthest_points(self._features.metric_points(self._some))
-        self._Vt, self._rank_before = np.empty((0, P)), 0
+        self._Vt = np.empty((0, P))
         self._probes = rng.standard_normal((PROBES, P))
         # what a pass over the features finds
         self._is_projected = False
         self._fields: Any = None
         self._sums: Any = None
         self._Z: _Values | None = None
-        self._rest = np.empty((0, PROBES))
         self.tau = np.inf
         # errors |E|_2 that a table of Phi V may have (0: no table) and has
         self._table_goal = self._table_error = 0.0
-        self._table: tuple[int, Any] = -1, None
+        self._table: ProjectionTable | None = None
         self._is_useful = self._grow_for(regularizations)
 
     def _grow_for(self, regularizations):
@@ -149,7 +142,7 @@ class LowRank:
             with blas_threads(1):
                 new = orthonormalize_rows_against(new, self._Vt)
                 seen = multiply(self._tests, new.T)
-            before, self._rank_before = self._energy, self.rank
+            before = self._energy
             if not once:  # the last step need not be a whole one
                 energies = before - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
                 enough = int(np.argmax(energies <= goal / 2)) // 8 * 8 + 8
@@ -158,44 +151,50 @@ class LowRank:
             with blas_threads(1):
                 self._tests -= multiply(seen, new)
             self._Vt, self._energy = np.vstack([self._Vt, new]), self._test_energy()
-            self._decays.append(np.log(max(self._energy, 1e-300) / before) if before else -np.inf)
             if once:
                 break
-            if self._goal_is_out_of_reach(goal):
+            if self._goal_is_out_of_reach(goal, before):
                 return False
         return True
 
-    def _goal_is_out_of_reach(self, goal):
-        """True if the decay so far says that `most` columns are not enough, so that giving up is cheap."""
-        # a later step gains at most three times what the first one does
-        largest_gain = 3
+    def _goal_is_out_of_reach(self, goal, before):
+        """True if the decay in the last step says that `most` columns are not enough, so that giving up is cheap."""
         if self._energy <= goal:
             return False
-        last, left = self._decays[-1], self._most - self.rank
-        if len(self._decays) == 1:
-            rest = largest_gain * last * left / STEP
-        elif last <= self._decays[-2]:
-            rest = last * left / STEP
-        else:  # slower and slower: the logarithm falls like the root of the columns
-            now, before = self.rank, self._rank_before
-            rest = last * (np.sqrt(self._most) - np.sqrt(now)) / (np.sqrt(now) - np.sqrt(before))
+        # a later step gains at most three times what the first one does
+        gain = 3 if self.rank <= STEP else 1
+        rest = gain * np.log(self._energy / before) * (self._most - self.rank) / STEP
         return np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
 
     def _project(self, F):
         """Phi V and tau in one pass over the features; with fields F (n, M) also the sums for their solutions."""
         if self._is_projected and (F is None or self._fields is F):
             return
-        self.mean = self._norm = self._spectral = self._smoother = None
+        self.mean = self._norm = self._spectral = self._smoother = self._Z = None
         self._is_projected, self._fields = True, F
-        if self.n * (self.rank + PROBES) <= _STORED:
-            self._store()
-        else:
-            self._Z = None
+        outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
+        self._right = np.vstack([self._Vt, outside])
+        self._table, self._table_error = self._cheaper_table() or (None, 0.0)
+        if self.n * len(self._right) <= _STORED:
+            self._Z = self.whole()
         if F is not None:
             self._add_up(F)
         elif self._Z is None:
             for _ in self.blocks():
                 pass
+
+    def _cheaper_table(self):
+        """A table of Phi V and its error, where that pays."""
+        features, right = self._features, self._right
+        if not self._table_goal:
+            return None
+        return ProjectionTable.build_if_cheaper(
+            features.activation_parameters,
+            features.points,
+            len(right),
+            lambda X: multiply(features.at(X).whole(), right.T),
+            self._table_goal,
+        )
 
     def _add_up(self, F):
         """The Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean."""
@@ -211,76 +210,45 @@ class LowRank:
             energy -= self.n * np.sum((self._sums[3] - reference) ** 2)
         self._energy_of_fields = max(energy, 0.0)
 
-    def _store(self):
-        """Columns of Phi V that are new, from a pass over the features; the probes' remainders follow."""
-        done = 0 if self._Z is None else self._Z.shape[1]
-        new = self._Vt[done:]
-        right = new if done else np.vstack([new, self._probes])
-        Z = np.empty((self.n, len(right)))
-        before = self._table_error if done else 0.0
-        for start, stop, block in self._projections(right):
-            Z[start:stop] = block
-        self._table_error = np.hypot(before, self._table_error)
-        k = len(new)
-        rest = self._rest if done else np.ascontiguousarray(Z[:, k:])
-        Z = np.ascontiguousarray(Z[:, :k])
-        with blas_threads():
-            rest -= multiply(Z, multiply(new, self._probes.T))
-        self._Z, self._rest = Z if not done else np.hstack([self._Z, Z]), rest
-        self.tau = _MARGIN * ddot(rest.ravel(), rest.ravel())
-
-    def _projections(self, right, size=2048):
-        """(start, stop, rows of Phi times right^T) over all rows, from a table where that pays."""
-        # rows that are read from a table, and sorted by its cells, at a time: enough in each for products of matrices
-        table_rows = 16384
-        table = None
-        if self._table_goal:
-            if self._table[0] != self.rank:
-                features = self._features
-                found = ProjectionTable.build_if_cheaper(
-                    features.activation_parameters,
-                    features.points,
-                    len(right),
-                    lambda X: multiply(features.at(X).whole(), right.T),
-                    self._table_goal,
-                )
-                self._table = self.rank, found
-            table, self._table_error = self._table[1] or (None, 0.0)
-        if table is None:
+    def _projections(self, size):
+        """(start, stop, rows of Phi times [V, probes outside V]) over all rows."""
+        if self._table is None:
             for start, stop, block in self._features.blocks(size):
                 with blas_threads():
-                    Z = multiply(block, right.T)
+                    Z = multiply(block, self._right.T)
                 yield start, stop, Z
             return
+        # rows that are sorted by the cells of the table at a time: enough in each for products of matrices
+        table_rows = 16384
         for first, last in steps(self.n, table_rows, "fitting"):
-            Z = table.rows(self._features.points[first:last])
+            Z = self._table.rows(self._features.points[first:last])
             for start in range(first, last, size):
                 stop = min(start + size, last)
                 yield start, stop, Z[start - first : stop - first]
 
+    def _computed(self, size):
+        """(start, stop, rows of [1 |] Phi V) over all rows, from a pass over the features, which finds tau."""
+        energy = 0.0
+        for start, stop, Z in self._projections(size):
+            rest = np.ascontiguousarray(Z[:, self.rank :]).ravel()
+            energy += ddot(rest, rest)
+            out = np.ones((stop - start, self.width))
+            out[:, int(self.bias) :] = Z[:, : self.rank]
+            yield start, stop, out
+        self.tau = _MARGIN * energy
+
     def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, _Values]]:
         """(start, stop, rows of [1 |] Phi V less `mean`) over all rows, as those of FeatureRows."""
-        first = int(self.bias)
-        right, energy = None, 0.0
-        if self._Z is None:
-            probes = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
-            right = np.vstack([self._Vt, probes])
-        source = Rows(self._Z).blocks(size, "fitting") if right is None else self._projections(right, size)
+        source = self._computed(size) if self._Z is None else Rows(self._Z).blocks(size, "fitting")
         for start, stop, Z in source:
-            out = np.ones((stop - start, self.width))
-            out[:, first:] = Z[:, : self.rank]
-            if right is not None:
-                rest = np.ascontiguousarray(Z[:, self.rank :]).ravel()
-                energy += ddot(rest, rest)
-            if self.mean is not None:
-                out -= self.mean
-            yield start, stop, out
-        if right is not None:
-            self.tau = _MARGIN * energy
+            yield start, stop, Z.copy() if self.mean is None else Z - self.mean
 
     def whole(self) -> _Values:
         """All of [1 |] Phi V less `mean`, (n, width)."""
-        return np.vstack([block for _, _, block in self.blocks()])
+        out = np.empty((self.n, self.width))
+        for start, stop, block in self.blocks():
+            out[start:stop] = block
+        return out
 
     def centre(self) -> None:
         """Take the mean off all rows from now on, unless there is a bias."""
@@ -291,13 +259,8 @@ class LowRank:
         """[1 |] Phi V less `mean` of other points, (L, width)."""
         features = points.without_bias()
         features.mean = self._features.mean
-        out = np.ones((points.n, self.width))
-        for start, stop, block in features.blocks():
-            with blas_threads():
-                out[start:stop, int(self.bias) :] = multiply(block, self._Vt.T)
-        if self.mean is not None:
-            out -= self.mean
-        return out
+        out = np.hstack([np.ones((points.n, int(self.bias))), features.times(self._Vt.T)])
+        return out if self.mean is None else out - self.mean
 
     # -- The regression --------------------------------------------------------------------------------
     def _certificate(self, regularization):

@@ -18,12 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._io.progress import steps
-from randsmap._kernels import ridge as _kernel
 from randsmap._linalg.gram import Cholesky, FeatureLeverage, Solution
 from randsmap._linalg.krylov import Krylov, available_memory
-from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank, most_columns
-from randsmap._linalg.rows import FeatureRows, Rows, block_rows
+from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank
+from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.spectral import HatMatrix, Spectral
 from randsmap._parallel import blas_threads
 
@@ -79,7 +77,7 @@ def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> 
     def halves(r: int) -> bool:
         return operations("lowrank", n, P, M, k, r) <= direct / 2
 
-    most = most_columns(n, P)
+    most = max(2 * STEP, min(n, P) // 6)  # with which it gains something over a direct method
     if direct < _WORTHWHILE:
         return most if forced else 0
     if k > 1 and halves(most):
@@ -183,15 +181,11 @@ class RidgeFactor:
         found = method.solve(np.eye(self._rows.n), regularization)
         if found is None:
             return None
-        A, mean = np.zeros((len(found.coefficients), F.shape[1])), None
-        if not self._rows.bias:  # what cancels in W F otherwise
-            F = F.centred()
-            mean = F.mean
+        F = F if self._rows.bias else F.centred()  # what cancels in W F otherwise
         with blas_threads():
-            for start, stop in steps(len(F), block_rows(F.shape[1]), "fitting"):
-                _kernel.cross(np.ascontiguousarray(found.coefficients[:, start:stop].T), F[start:stop], True, A)
-        if mean is not None:
-            A[0] += mean
+            A = F.transposed_times(found.coefficients.T).T
+        if F.mean is not None:
+            A[0] += F.mean
         return Solution(A, *found[1:])
 
     def _by_krylov(self, F, regularization, mapped):
@@ -221,7 +215,7 @@ class RidgeFactor:
                     krylov.precondition()
                 if cheap or not fits:
                     return krylov.solve(self._max_iter)
-        krylov.close()
+        krylov.bar.close()
         rows.mean = None  # the direct method finds it in the pass over the features that it makes anyway
         return None
 

@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 
 from randsmap._linalg.gram import FeatureLeverage, Solution, with_bias
 from randsmap._linalg.rows import less_means
+from randsmap._linalg.svd import triangle
 from randsmap._parallel import blas_threads
 
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
@@ -49,9 +50,8 @@ class Spectral:
 
     def __init__(self, rows: Any, *, always: bool = False) -> None:
         self._rows, self._always = rows, always
-        self._given: Any = None
         self._units: Any = None
-        self._fields: Any = None  # those given, less their mean
+        self._fields: Any = None  # those that the triangle was made with
         self._field_mean: Any = None
         self._triangle: Any = None
         self._singular: Any = None
@@ -61,33 +61,30 @@ class Spectral:
 
         cut : singular values below this part of the largest are left out; None: round-off, at least max(n, P, 16) eps
         """
-        if self._given is not F:
-            self._given, (self._fields, self._field_mean) = F, less_means(self._rows, F)
-            self._triangle = None
-        A, name = self._less_mean_solution(regularization, cut)
+        if self._triangle is None or self._fields is not F:
+            fields, self._field_mean = less_means(self._rows, F)
+            self._fields, self._triangle, self._singular = F, self._triangular_system(fields), None
+        R, QtF, basis = self._triangle
+        with blas_threads():
+            size, name = np.linalg.norm(R), "qr"
+            if not self._always and regularization > 10 * _EPS * size**2 > 0:
+                A = _damped_solution(R, QtF, regularization)
+            else:
+                name = "svd"
+                if self._singular is None:
+                    self._singular = _svd(R)
+                A = _filtered(self._singular, QtF, regularization, self._round_off(size) if cut is None else cut)
+            if basis is not None:
+                A = basis @ A
         return Solution(A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean), name)
 
     def weights(self, Z: _Values, regularization: float) -> _Values:
         """Z A (L, n) for the coefficients A of the n unit fields, rows Z being less the mean of Phi."""
-        if self._units is None or self._given is not self._units:
-            self._given = self._units = self._fields = np.eye(self._rows.n)
-            self._field_mean = self._triangle = None
-        A, _ = self._less_mean_solution(regularization)
+        if self._units is None:
+            self._units = np.eye(self._rows.n)
+        A = self.solve(self._units, regularization).coefficients
         with blas_threads():
-            return Z @ A
-
-    def _less_mean_solution(self, regularization, cut=None):
-        """A, without a bias row where the rows are less their mean, and the solver's name."""
-        R, QtF, basis = self._triangular_system()
-        with blas_threads():
-            if not self._always and regularization > 10 * _EPS * np.linalg.norm(R) ** 2 > 0:
-                A, name = _damped_solution(R, QtF, regularization), "qr"
-            else:
-                if self._singular is None:
-                    self._singular = _svd(R)
-                cut = self._round_off(np.linalg.norm(R)) if cut is None else cut
-                A, name = _filtered(self._singular, QtF, regularization, cut), "svd"
-            return A if basis is None else basis @ A, name
+            return Z @ (A if self._rows.bias else A[1:])
 
     def _round_off(self, size):
         """Of singular values over the largest, for rows of Frobenius norm `size`: that of the rows with their mean."""
@@ -95,16 +92,13 @@ class Spectral:
         mean = 0.0 if rows.mean is None else np.sqrt(rows.total) * np.linalg.norm(rows.mean)
         return max(16, rows.n, rows.width) * _EPS * np.hypot(1.0, mean / max(size, _TINY))
 
-    def _triangular_system(self):
+    def _triangular_system(self, F=None):
         """R, Q^T F (None without fields), and orthonormal columns B with Phi = Q R B^T, or None for the identity."""
-        if self._triangle is None:
-            rows, F, self._singular = self._rows, self._fields, None
-            with blas_threads():
-                if rows.n >= rows.width:
-                    self._triangle = *_tall_triangle(rows, F), None
-                else:
-                    self._triangle = _wide_triangle(rows.whole(), None if F is None else F[:])
-        return self._triangle
+        rows = self._rows
+        with blas_threads():
+            if rows.n >= rows.width:
+                return *_tall_triangle(rows, F), None
+            return _wide_triangle(rows.whole(), None if F is None else F[:])
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda, without singular values that are round-off."""
@@ -143,12 +137,12 @@ class Spectral:
 
 def _tall_triangle(rows, F):
     """R (P, P) and Q^T F of Phi = Q R by blocks of rows, so that memory is that of P^2 + P M numbers."""
+    size = max(_BLOCK, rows.width)
+    if F is None:
+        return triangle((block for _, _, block in rows.blocks(size)), rows.width), None
     R = G = None
-    for start, stop, block in rows.blocks(max(_BLOCK, rows.width)):
+    for start, stop, block in rows.blocks(size):
         stack = block if R is None else np.vstack([R, block])
-        if F is None:
-            R = scipy.linalg.qr(stack, mode="r", check_finite=False)[0][: rows.width]
-            continue
         right = F[start:stop] if R is None else np.vstack([G, F[start:stop]])
         QtF, R = scipy.linalg.qr_multiply(stack, right.T, mode="right")
         G = QtF.T

@@ -29,7 +29,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from randsmap._linalg.products import cross, multiply, remove_span, symmetric_eigen, without_span
+from randsmap._linalg.products import multiply, remove_span, symmetric_eigen, without_span
 from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._parallel import blas_threads
@@ -45,16 +45,6 @@ def tall_qr(A: _Values) -> tuple[_Values, _Values]:
     with blas_threads(1 if A.shape[1] < 512 else None):
         Q, R = scipy.linalg.qr(A, mode="economic", overwrite_a=True, check_finite=False)
     return np.ascontiguousarray(Q), R
-
-
-def orthonormalize_against(new: _Values, old: _Values) -> _Values:
-    """Orthonormal columns that span `new` next to the orthonormal columns of `old`; `new` may be overwritten."""
-    for _ in range(2):  # once leaves the round-off of the subtraction
-        if old.shape[1]:
-            with blas_threads():
-                new -= multiply(old, cross(old, new))
-        new = tall_qr(new)[0]
-    return new
 
 
 def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
@@ -90,13 +80,13 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     mapped, own = rows.mapped, rows.mean is not None
     if not mapped:
         rows = Rows(rows.whole())
-    if few is not None and 8 * _block_size(few) <= min(n, M) and not (mapped and min(n, M) <= _TRIANGLE):
+    if few is not None and not (mapped and min(n, M) <= _TRIANGLE):
         found = _by_block_iteration(rows, few)
         if found is not None:
             sigma, modes, energy = found
             return sigma, modes[: count(sigma, n, M)], energy
     if n >= M:
-        R = _triangle((block for _, _, block in rows.blocks(max(2048, 2 * M))), M)
+        R = triangle((block for _, _, block in rows.blocks(max(2048, 2 * M))), M)
         _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
         modes = Vt[: count(sigma, n, M)]
     elif mapped:
@@ -115,7 +105,7 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
 def _of_wide_file(rows, count):
     n, M = rows.shape
     size = max(2048, 2 * n, BLOCK // n)
-    R = _triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
+    R = triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
     _, sigma, Ut = scipy.linalg.svd(R, check_finite=False)
     k = count(sigma, n, M)
     weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
@@ -124,7 +114,7 @@ def _of_wide_file(rows, count):
     return sigma, orthonormalize_rows_against(modes, modes[:0])
 
 
-def _triangle(blocks: Iterable[_Values], M: int) -> _Values:
+def triangle(blocks: Iterable[_Values], M: int) -> _Values:
     """R (min(n, M), M) of a QR factorisation of the rows in these blocks."""
     R = np.empty((0, M))
     for block in blocks:
@@ -135,20 +125,19 @@ def _triangle(blocks: Iterable[_Values], M: int) -> _Values:
     return R
 
 
-def _block_size(k):
-    return k + max(k, 16)
-
-
 def _by_block_iteration(rows, k):
-    """The k leading ones of `truncated_svd`; None if that takes too long."""
+    """The k leading ones of `truncated_svd`; None if they are many, or that takes too long."""
     # Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp 2011, Alg. 4.4).
     # It ends when |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair, as good as a backward stable
     # decomposition. A step gains a factor (sigma_b / sigma_k)^2, b being the size of the block; less than a digit in
     # ten steps is given up.
+    size = k + max(k, 16)
+    if 8 * size > min(rows.shape):
+        return None
     norm = math.hypot(*(np.linalg.norm(block) for _, _, block in rows.blocks()))
     if norm == 0:
         return None
-    Q = np.random.default_rng(0).standard_normal((len(rows), _block_size(k)))
+    Q = np.random.default_rng(0).standard_normal((len(rows), size))
     before, U, sigma, V = np.inf, None, None, None
     for step in itertools.count():
         B = rows.transposed_times(Q).T
@@ -193,15 +182,12 @@ def range_finder(rows: Rows, size: int, *, steps: int = 0, seed: int = 0) -> _Va
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.3 and 4.4.
     """
     Q = np.random.default_rng(seed).standard_normal((len(rows), size))
-    for _ in range(steps):
-        Q = tall_qr(rows.times(_images(rows, Q).T))[0]
-    return _images(rows, Q)
-
-
-def _images(rows, Q):
-    """Orthonormal rows that span Q^T G."""
-    B = rows.transposed_times(Q).T
-    return orthonormalize_rows_against(B, B[:0])
+    for step in range(steps + 1):
+        B = rows.transposed_times(Q).T
+        B = orthonormalize_rows_against(B, B[:0])
+        if step < steps:
+            Q = tall_qr(rows.times(B.T))[0]
+    return B
 
 
 @blas_threads()
@@ -383,16 +369,16 @@ def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Va
 
 
 def nystroem(sketch: _Values, image: _Values) -> tuple[_Values, _Values]:
-    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W = `sketch`, G W = `image`: never above G.
+    """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W^T = `sketch`, G W = `image`: never above G.
 
     The shift keeps it computable where G is singular (Frangella, Tropp and Udell 2023, Algorithm 2.1).
     """
-    shift = np.sqrt(len(sketch)) * _EPS * np.linalg.norm(image)
+    shift = np.sqrt(len(image)) * _EPS * np.linalg.norm(image)
     if not shift:
-        return sketch, np.zeros(sketch.shape[1])
+        return sketch.T, np.zeros(len(sketch))
     while True:
-        shifted = image + shift * sketch
-        core = cross(sketch, shifted)
+        shifted = image + shift * sketch.T
+        core = multiply(sketch, shifted)
         try:
             C = scipy.linalg.cholesky((core + core.T) / 2, check_finite=False)
             break
