@@ -44,9 +44,6 @@ def test_reading(tall):
     for which in (some, slice(5, 40)):
         part = found.take(which)
         assert part.shape == A[which].shape and np.array_equal(part.whole(), A[which])
-    out = np.empty((35, 7))
-    found.fill(5, 40, out)
-    assert np.array_equal(out, A[5:40])
     for size in (None, 11):
         blocks = [(a, b, block.copy()) for a, b, block in found.blocks(size)]
         assert [a for a, _, _ in blocks] == [0, *(b for _, b, _ in blocks[:-1])]

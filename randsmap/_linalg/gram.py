@@ -20,7 +20,7 @@ from scipy.linalg.blas import dsymv
 from randsmap._kernels import ridge as _kernel
 from randsmap._kernels import sums as _sums_kernel
 from randsmap._linalg.products import cross, symmetric_eigen
-from randsmap._linalg.rows import FeatureRows, feature_matrix, less_means
+from randsmap._linalg.rows import FeatureRows, centre, feature_matrix, less_means
 from randsmap._parallel import blas_threads, parallel_rows
 
 _Values = NDArray[np.float64]
@@ -305,7 +305,7 @@ class Cholesky:
         if self._gram is None:
             rows = self._rows
             if rows.root is not None:
-                rows.centre()
+                centre(rows)
             Phi = rows.whole()
             if not rows.bias and rows.mean is None:
                 rows.mean = Phi.mean(axis=0)

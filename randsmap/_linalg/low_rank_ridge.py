@@ -25,7 +25,7 @@ from randsmap._linalg.gram import (
 )
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.projection_table import ProjectionTable
-from randsmap._linalg.rows import FeatureRows, Rows, mean_of
+from randsmap._linalg.rows import FeatureRows, Rows, centre
 from randsmap._linalg.spectral import Spectral
 from randsmap._linalg.svd import orthonormalize_rows_against
 from randsmap._parallel import blas_threads
@@ -250,11 +250,6 @@ class LowRank:
             out[start:stop] = block
         return out
 
-    def centre(self) -> None:
-        """Take the mean off all rows from now on, unless there is a bias."""
-        if not self.bias and self.mean is None:
-            self.mean = mean_of(self)
-
     def _rows_at(self, points):
         """[1 |] Phi V less `mean` of other points, (L, width)."""
         features = points.without_bias()
@@ -329,7 +324,7 @@ class LowRank:
         for _ in self._passes(None, regularization):
             if self._certificate(regularization) + self._table_error / np.sqrt(regularization) <= self.tol:
                 if self._smoother is None:
-                    self.centre()
+                    centre(self)
                     self._smoother = Cholesky(self), Spectral(self), self._rows_at(points)
                 cholesky, spectral, Z = self._smoother
                 size, largest = float(np.linalg.norm(self.whole())), 0.5 / np.sqrt(regularization)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from randsmap._linalg.gram import Cholesky, FeatureLeverage, Solution
 from randsmap._linalg.krylov import Krylov, available_memory
 from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank
-from randsmap._linalg.rows import FeatureRows, Rows
+from randsmap._linalg.rows import FeatureRows, Rows, centre
 from randsmap._linalg.spectral import HatMatrix, Spectral
 from randsmap._parallel import blas_threads
 
@@ -223,7 +223,7 @@ class RidgeFactor:
     def weights(self, points: FeatureRows, regularization: float) -> _Values:
         """Weights W (L, n) of the fields in those decoded at other points: W F is phi(Z) A. Errors as of `solve`."""
         rows = self._rows
-        rows.centre()
+        centre(rows)
         points.mean = rows.mean
         for name in self._methods(points.n, regularization):
             if name == "krylov":

@@ -53,16 +53,13 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     with open(path, "rb") as file:
         if file.read(6) != b"\x93NUMPY":
             raise ValueError(f"{path} is not a .npy file (numpy.save writes one)")
+        file.seek(0)
         try:
-            file.seek(0)
             shape, _ = check_npy_header(file, os.path.getsize(path))
+            mode: Any = "r" if len(shape) > 1 and 8 * math.prod(shape) >= LARGE else None
+            return np.load(path, mmap_mode=mode, allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
-    mode: Any = "r" if len(shape) > 1 and 8 * math.prod(shape) >= LARGE else None
-    try:
-        return np.load(path, mmap_mode=mode, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is not a .npy file of numbers: {error}") from None
 
 
 def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -198,12 +195,6 @@ class Rows:
             F -= (F @ self._normals.T) @ self._normals
         return F
 
-    def fill(self, start: int, stop: int, out: _Values) -> None:
-        """Rows start..stop into out (stop - start, M)."""
-        size = max(1, block_rows(self.shape[1], 1))
-        for a in range(start, stop, size):
-            out[a - start : a - start + size] = self[a : min(a + size, stop)]
-
     def whole(self) -> _Values:
         """All of the matrix; see ``[]``."""
         return self[:]
@@ -211,9 +202,7 @@ class Rows:
     def columns(self, start: int, stop: int) -> _Values:
         """Columns start..stop of all rows."""
         if self._normals is not None and self._seen is None:
-            size = block_rows(self.shape[1], 1)
-            parts = (self._scaled(slice(a, a + size), slice(None)) for a in range(0, len(self), size))
-            self._seen = np.concatenate([part @ self._normals.T for part in parts])
+            self._seen = self._with(_normals=None).times(self._normals.T)
         cells = slice(start, stop)
         F = self._scaled(slice(None), cells)
         if self._normals is not None:
@@ -354,10 +343,10 @@ class FeatureRows(Rows):
             self.root = np.sqrt(weights)
         self.points, self._features = X, features
         if hasattr(features, "activation_parameters"):
-            self._map = features.activation_parameters()
-            width = self._map[1].shape[1]
+            self.activation_parameters = features.activation_parameters()
+            width = self.activation_parameters[1].shape[1]
         else:
-            self._map = None
+            self.activation_parameters = None
             width = feature_matrix(features, X[:1]).shape[1]
         self.shape = len(X), width + bias
 
@@ -368,11 +357,6 @@ class FeatureRows(Rows):
     def at(self, X: _Values) -> FeatureRows:
         """The rows of other points (m, d), less the same mean."""
         return self._like(X, self.bias, self.mean)
-
-    @property
-    def activation_parameters(self) -> Any:
-        """Parameters of a feature map of the package; None for others."""
-        return self._map
 
     def without_bias(self) -> FeatureRows:
         """The features alone, as they are."""
@@ -386,15 +370,10 @@ class FeatureRows(Rows):
         standard deviations for another transformer."""
         X = self.points[points]
         X = X - X.mean(axis=0)
-        if self._map is None:
+        if self.activation_parameters is None:
             return X / standard_deviations(X)
-        squares, axes = np.linalg.eigh(self._map[1] @ self._map[1].T)
+        squares, axes = np.linalg.eigh(self.activation_parameters[1] @ self.activation_parameters[1].T)
         return X @ (axes * np.sqrt(np.maximum(squares, 0)))
-
-    def centre(self) -> None:
-        """Take the mean off all rows from now on, unless there is a bias."""
-        if not self.bias and self.mean is None:
-            self.mean = mean_of(self)
 
     @property
     def total(self) -> float:
@@ -402,16 +381,19 @@ class FeatureRows(Rows):
         return float(self.n) if self.root is None else float(self.root @ self.root)
 
     def __getitem__(self, rows: Any) -> _Values:
-        return self.take(rows).whole()
+        some = self.take(rows)
+        out = np.empty(some.shape)
+        some.fill(0, some.n, out)
+        return out
 
     def fill(self, start: int, stop: int, out: _Values) -> None:
         """Rows start..stop into out (stop - start, width)."""
         first = int(self.bias)
         out[:, :first] = 1
-        if self._map is None:
+        if self.activation_parameters is None:
             out[:, first:] = feature_matrix(self._features, self.points[start:stop], self.width - first)
         else:
-            activation, weights, offsets, scale = self._map
+            activation, weights, offsets, scale = self.activation_parameters
             X = self.points[start:stop]
 
             def task(rows):
@@ -424,12 +406,6 @@ class FeatureRows(Rows):
         if self.root is not None:
             out *= self.root[start:stop, None]
 
-    def whole(self) -> _Values:
-        """All of Phi, (n, width)."""
-        out = np.empty(self.shape)
-        self.fill(0, self.n, out)
-        return out
-
     def blocks(self, size: int | None = None, what: str = "fitting") -> Iterator[tuple[int, int, _Values]]:
         """(start, stop, block of Phi) over all rows; the block's memory is reused."""
         size = _SUMMED if size is None else size
@@ -440,12 +416,14 @@ class FeatureRows(Rows):
             yield start, stop, block
 
 
-def mean_of(rows: Any) -> _Values:
-    """Mean of rows that have `blocks`, block by block."""
+def centre(rows: Any) -> None:
+    """Take the mean off all rows that have `blocks` from now on, unless there is a bias."""
+    if rows.bias or rows.mean is not None:
+        return
     total = np.zeros(rows.width)
     for start, stop, block in rows.blocks():
         total += block.sum(axis=0) if rows.root is None else rows.root[start:stop] @ block
-    return total / rows.total
+    rows.mean = total / rows.total
 
 
 def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
@@ -456,7 +434,7 @@ def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
     root = rows.root
     if rows.bias:
         return F if root is None else F * root[:, None], None
-    rows.centre()
+    centre(rows)
     if root is not None:
         shares = root**2 / rows.total
         mean = shares @ F

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from randsmap._linalg.gram import FeatureLeverage, Solution, with_bias
-from randsmap._linalg.rows import less_means
+from randsmap._linalg.rows import centre, less_means
 from randsmap._linalg.svd import triangle
 from randsmap._parallel import blas_threads
 
@@ -102,7 +102,7 @@ class Spectral:
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda, without singular values that are round-off."""
-        self._rows.centre()
+        centre(self._rows)
         with blas_threads():
             A = self._rows.whole()
             if A.shape[1] > len(A):  # U is that of the triangle
@@ -118,7 +118,7 @@ class Spectral:
     def leverage(self, regularization: float) -> FeatureLeverage:
         """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
         rows = self._rows
-        rows.centre()
+        centre(rows)
         R, _, basis = self._triangular_system()
         with blas_threads():
             size = np.linalg.norm(R)

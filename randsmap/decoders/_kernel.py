@@ -221,7 +221,8 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         # the fields are copied once, to where the coefficients will be: [b_0; C; b]
         A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
         C = A[1 : n + 1]
-        (F if isinstance(F, Rows) else Rows(F)).fill(0, n, C)
+        for start, stop, block in (F if isinstance(F, Rows) else Rows(F)).blocks():
+            C[start:stop] = block
         if weights is not None:
             C *= np.sqrt(weights)[:, None]
         b, solver = fit.dual(X).solve(C, regularization)
