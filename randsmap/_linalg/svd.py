@@ -216,16 +216,22 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
                 return F, None
             size *= 2
 
-    def count(sigma: _Values, *_: int) -> int:
-        tails = np.append(np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1], 0.0)
-        return max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
-
-    Vt = np.ascontiguousarray(truncated_svd(Rows(B), count)[1])
+    Vt = np.ascontiguousarray(truncated_svd(Rows(B), _until(tolerance, rest))[1])
     if 2 * len(Vt) > M:
         return F, None
     if basis is not None:
         Vt = multiply(Vt, basis)
     return multiply(F, Vt.T), Vt
+
+
+def _until(tolerance, rest=0.0):
+    """Number of modes, from singular values, that leave no more than `tolerance`, `rest` being left by others."""
+
+    def count(sigma, *_):
+        tails = np.append(np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1], 0.0)
+        return max(1, int(np.argmax(np.hypot(tails, rest) <= tolerance)))
+
+    return count
 
 
 def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | float = 0.0) -> int | None:
@@ -306,37 +312,27 @@ def field_modes(
 
 def _representing(rows, tol, norms, normals, constant, size):
     """A row for the mean and r modes that represent each field to tol / 4; r and the sizes of the fields."""
-    # each round finds the modes above the round-off of the one before
-    rounds = 4
-    n, M = rows.shape
     sizes = error_scales(norms)
     # rows that are not used take no memory
-    found, r = np.empty((min(n, M) + 1, M)), 0
+    found, r = np.empty((min(rows.shape) + 1, rows.width)), 0
     found[1] = 0  # one of zeros where all fields are equal
-    for start, stop, X in rows.blocks(size, "modes"):
+    for start, stop, X in rows.blocks(min(size, 256), "modes"):
         X /= sizes[start:stop, None]
-        for _ in range(rounds):
-            if r:
-                X -= multiply(multiply(X, found[1 : r + 1].T), found[1 : r + 1])
-            missing = np.flatnonzero(np.linalg.norm(X, axis=1) > tol / 4)
-            room = len(found) - 1 - r
-            if not len(missing) or not room:
-                break
-            X = X[missing]
-            squares, W = scipy.linalg.eigh(multiply(X, X.T))
-            squares, W = np.maximum(squares[::-1], 0), W[:, ::-1]
-            left = np.append(np.cumsum(squares[::-1])[::-1], 0.0)
-            k = max(1, int(np.argmax(left <= (tol / 4) ** 2)))
-            # what is below the round-off of the squares is found in the next round
-            k = max(1, min(k, room, int(np.count_nonzero(squares > 1e-12 * squares[0]))))
-            new = multiply(np.ascontiguousarray((W[:, :k] / np.sqrt(squares[:k])).T), X)
-            # what is small was the difference of large numbers
-            if constant is not None:
-                new[:, constant] = 0
-            if normals is not None and len(normals):
-                new -= multiply(multiply(new, normals.T), normals)
-            found[r + 1 : r + 1 + k] = orthonormalize_rows_against(new, found[1 : r + 1])
-            r += k
+        modes = found[1 : r + 1]
+        if r:
+            X -= multiply(multiply(X, modes.T), modes)
+        missing = np.linalg.norm(X, axis=1) > tol / 4
+        if not missing.any() or r + 1 == len(found):
+            continue
+        new = truncated_svd(Rows(X[missing]), _until(tol / 4))[1][: len(found) - 1 - r]
+        # what is small was the difference of large numbers
+        new = np.ascontiguousarray(new)
+        if constant is not None:
+            new[:, constant] = 0
+        if normals is not None and len(normals):
+            new -= multiply(multiply(new, normals.T), normals)
+        found[r + 1 : r + 1 + len(new)] = orthonormalize_rows_against(new, modes)
+        r += len(new)
     return found, max(r, 1), sizes
 
 
