@@ -170,7 +170,8 @@ class LowRank:
         """Phi V and tau in one pass over the features; with fields F (n, M) also the sums for their solutions."""
         if self._is_projected and (F is None or self._fields is F):
             return
-        self.mean = self._norm = self._spectral = self._smoother = self._Z = None
+        self.mean = self._norm = self._Z = None
+        self._cholesky, self._spectral = Cholesky(self), Spectral(self)
         self._is_projected, self._fields = True, F
         outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
         self._right = np.vstack([self._Vt, outside])
@@ -295,7 +296,6 @@ class LowRank:
         for squared in (True, False) if solved else (False,):
             if not squared:  # the round-off of the Gram matrix would be significant
                 self.mean = mean
-                self._spectral = self._spectral or Spectral(self)
                 alpha = self._spectral.solve(F, regularization).coefficients[int(not self.bias) :]
             length = ddot(alpha.ravel(), alpha.ravel())
             # |F - Z alpha|^2 = |F|^2 - alpha^T (H + lambda alpha), Z^T Z alpha being H - lambda alpha
@@ -322,17 +322,15 @@ class LowRank:
         """Weights (L, n) of the fields, less their mean without a bias, in those decoded at `points`, always the same;
         None where |Phi (A - A*)| <= tol |F| is not known for all fields."""
         for _ in self._passes(None, regularization):
-            if self._certificate(regularization) + self._table_error / np.sqrt(regularization) <= self.tol:
-                if self._smoother is None:
-                    centre(self)
-                    self._smoother = Cholesky(self), Spectral(self), self._rows_at(points)
-                cholesky, spectral, Z = self._smoother
-                size, largest = float(np.linalg.norm(self.whole())), 0.5 / np.sqrt(regularization)
-                if _round_off(size, regularization, largest, 1.0, True) <= self.tol:
-                    W = cholesky.weights(Z, regularization)
-                    if W is not None:
-                        return W
-                return spectral.weights(Z, regularization)
+            if self._certificate(regularization) + self._table_error / np.sqrt(regularization) > self.tol:
+                continue
+            centre(self)
+            Z = self._rows_at(points)
+            size, largest = float(np.linalg.norm(self.whole())), 0.5 / np.sqrt(regularization)
+            W = None
+            if _round_off(size, regularization, largest, 1.0, True) <= self.tol:
+                W = self._cholesky.weights(Z, regularization)
+            return self._spectral.weights(Z, regularization) if W is None else W
         return None
 
     def covers(self, least: float) -> bool:

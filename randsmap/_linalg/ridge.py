@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._linalg.gram import Cholesky, FeatureLeverage, Solution
+from randsmap._linalg.gram import Cholesky, Solution
 from randsmap._linalg.krylov import Krylov, available_memory
 from randsmap._linalg.low_rank_ridge import PROBES, STEP, TESTS, LowRank
 from randsmap._linalg.rows import FeatureRows, Rows, centre
@@ -121,8 +121,6 @@ class RidgeFactor:
         self._lambdas = [value for value in regularizations if value > 0]
         self._keep = len(regularizations) > 1
         self._made: dict[str, Any] = {}
-        self._points: Any = None  # those that weights were asked for last, and their features
-        self._Z: Any = None
 
     # -- The methods -----------------------------------------------------------------------------------
     def _methods(self, M, regularization):
@@ -229,15 +227,10 @@ class RidgeFactor:
             if name == "krylov":
                 continue
             method = self._method(name, points.n)
-            W = method.weights(points if name == "lowrank" else self._features_at(points), regularization)
+            W = method.weights(points if name == "lowrank" else points.whole(), regularization)
             if W is not None:
                 return W if rows.bias else W + 1 / rows.n
         raise AssertionError("the last method answers or raises")
-
-    def _features_at(self, points):
-        if self._points is not points:
-            self._points, self._Z = points, points.whole()
-        return self._Z
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda.
@@ -251,10 +244,6 @@ class RidgeFactor:
             if low_rank is not None and low_rank.covers(least):
                 return Spectral(low_rank).hat()
         return Spectral(self._rows).hat()
-
-    def leverage(self, regularization: float) -> FeatureLeverage:
-        """Leverage of any point."""
-        return Spectral(self._rows).leverage(regularization)
 
 
 def _in_memory(F):

@@ -65,7 +65,7 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
     sizes = error_scales(field_norms(fields, cell_weights=weights)) * root
     with blas_threads(1):
         G = principal_coordinates(fields, weights)[1] * root[:, None]
-        hat = RidgeFactor(taken, []).hat()
+        hat = Spectral(taken).hat()
     best, chosen = np.inf, PAPER
     for _, regularization in lambda_path(hat.largest):
         errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes

@@ -15,8 +15,8 @@ from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
 from randsmap._linalg.products import multiply
-from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
+from randsmap._linalg.spectral import Spectral
 from randsmap.decoders._base import PAPER, Fit, constrained, fixed_regularization, is_fitted
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
@@ -142,7 +142,7 @@ class RidgeFit(Fit):
             ridge = FeatureLeverage(self.factor, self.factor_mean, self.factor_offset)
         else:
             rows = FeatureRows(self.features, self.points, bias=not self.free_bias, weights=self.weights)
-            ridge = RidgeFactor(rows, []).leverage(self.regularization)
+            ridge = Spectral(rows).leverage(self.regularization)
         training = ridge.values(self.features, self.points)
         own = training if self.weights is None else self.weights * training  # share of a sample in its decoded field
         free, highest = np.maximum(1 - own, np.finfo(float).eps), np.inf
