@@ -158,7 +158,10 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
                 modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
             modes[:, invariants.constant] = 0
             components = np.ascontiguousarray(modes / root)  # the sign too is the same where a cell is split
-            signs = np.where(components[np.arange(len(modes)), _largest(components)] < 0, -1, 1)[:, None]
+            size = np.abs(components)
+            # of entries whose magnitude is the largest within 1e-8, the first decides
+            largest = np.argmax(size >= (1 - 1e-8) * size.max(axis=1, keepdims=True), axis=1)
+            signs = np.where(components[np.arange(len(modes)), largest] < 0, -1, 1)[:, None]
 
             self.mean_ = mean
             self.components_ = components * signs
@@ -260,9 +263,3 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     @property
     def _n_features_out(self):
         return self.n_components_
-
-
-def _largest(modes):
-    """Column of the first entry of each row whose magnitude is the largest, within 1e-8."""
-    size = np.abs(modes)
-    return np.argmax(size >= (1 - 1e-8) * size.max(axis=1, keepdims=True), axis=1)

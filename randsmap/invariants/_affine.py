@@ -306,13 +306,9 @@ class AffineInvariants:
 
         Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the constant cells.
         """
-        return self.correct_coefficients(self.assign_constants(R), self._bias_values(len(R)))
-
-    def assign_constants(self, A: _Values) -> _Values:
-        """A[:, J0] = e_bias c^T, in place."""
-        A[:, self.constant] = 0
-        A[0, self.constant] = self.constant_values
-        return A
+        R[:, self.constant] = 0
+        R[0, self.constant] = self.constant_values
+        return self.correct_coefficients(R, self._bias_values(len(R)))
 
     def gather_coefficients(self, A: _Values, cells: NDArray[np.intp]) -> _Values:
         """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
