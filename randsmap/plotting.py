@@ -1042,7 +1042,8 @@ def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArr
 
 
 def _plot_array(field, name, shape):
-    array = _own_array(field, name)
+    rows, layout = flattened(field, name)
+    array = np.asanyarray(rows).reshape(-1, *layout.shape)  # a masked array stays one, so that it is refused
     if not array.size:
         raise ValueError(f"{name} must have cells, got shape {array.shape}")
     own = plot_shape(array.shape or (1,))
@@ -1072,19 +1073,14 @@ def _cells_of(mask, name, shape):
     return plot_arrays({name: mask}, shape)[name] == 1
 
 
-def _own_array(field, name):
-    """An array in the shape that was given; a masked array stays one, so that it is refused."""
-    rows, layout = flattened(field, name)
-    return np.asanyarray(rows).reshape(-1, *layout.shape)
-
-
 def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:
     """Fields of an array, or one of this shape, as lines (n, n_cells) or planes (n, ny, nx); see `plot_arrays`."""
-    if shape is not None and np.shape(fields) == tuple(np.ravel(shape)):
-        fields = _own_array(fields, name)[None]
     rows, layout = flattened(fields, name)
-    rows, shape = as_array(rows, name), layout.shape if shape is None else shape
-    cells = plot_shape(shape)
+    if shape is None:
+        shape = layout.shape
+    elif np.shape(fields) == tuple(np.ravel(shape)):
+        rows = np.asanyarray(rows).reshape(1, -1)
+    rows, cells = as_array(rows, name), plot_shape(shape)
     if len(cells) < n_axes == len(shape):
         cells = tuple(shape)
     if rows.shape[1] != math.prod(cells):
