@@ -297,7 +297,6 @@ class Fit:
     `linear_map`, a `LinearMap`, which are in no pickle and no model file.
     """
 
-    coefficients: Any
     linear_map: Any
     leverage: Any
 
@@ -305,12 +304,6 @@ class Fit:
     def training_points(self) -> NDArray[np.float64]:
         """The training points (n, d) as given, or some of them."""
         raise NotImplementedError
-
-    @property
-    def leverage_cost(self) -> float:
-        """Operations of the first read of `leverage`, about."""
-        n, P = len(self.training_points), len(self.coefficients)
-        return float(n) * P * min(n, P)
 
     @cached_property
     @quiet

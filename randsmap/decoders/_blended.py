@@ -163,11 +163,6 @@ class BlendFit(Fit):
         fits = [getattr(part, "fitted", None) for part in self.decoders]
         return [fit for fit in fits if isinstance(fit, Fit)][:3]
 
-    @property
-    def leverage_cost(self) -> float:
-        judges = self._leverage_parts()
-        return float(sum(part.leverage_cost for part in judges)) if judges else np.inf
-
     @cached_property
     def leverage(self) -> Leverage:
         """The median of the parts' leverages in units of their limits."""

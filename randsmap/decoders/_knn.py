@@ -170,10 +170,6 @@ class KNNFit(Fit):
     def training_points(self) -> _Values:
         return self.latents
 
-    @property
-    def leverage_cost(self) -> float:
-        return 0.0
-
     @cached_property
     def leverage(self) -> Leverage:
         """Mean distance to the k nearest points over their own mean distance to their k nearest others."""

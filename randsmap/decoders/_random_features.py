@@ -112,13 +112,12 @@ class RandomFeatureRegression(RidgeDecoder):
         leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
         None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
     solver
-        "auto": "lowrank" where that takes at most half of the operations and `error_bound_` is at most 1e-8; "krylov"
-        for min(n, P+1) >= 4000 if it is found to be cheaper, or if the others' matrices do not fit in memory;
-        "cholesky" while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean); then a QR factorisation of Phi, and for
-        lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm solution by "svd". "lowrank": the
-        exact solution among the combinations of the features of a few latent points, or as "auto" if these must be more
-        than min(n, P) / 6 (or 128). "krylov": preconditioned block conjugate gradients, which never store Phi or a
-        P x P matrix. Both need lambda > 0. Relative errors of decoded fields: "cholesky" about eps |Phi|^2 / lambda,
+        "auto": "lowrank" or "krylov" where these are found to be cheaper, or the others' matrices do not fit in memory
+        (docs/low-rank.md, docs/krylov.md); "cholesky" while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean); then a
+        QR factorisation of Phi, and for lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm
+        solution by "svd". "lowrank": the exact solution among the combinations of the features of a few latent points,
+        or as "auto" if these must be many. "krylov": preconditioned block conjugate gradients, which never store Phi or
+        a P x P matrix. Both need lambda > 0. Relative errors of decoded fields: "cholesky" about eps |Phi|^2 / lambda,
         "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, the others 1 to 100 times `tol`.
     tol
         For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
@@ -408,11 +407,11 @@ class RandomFeatureRegression(RidgeDecoder):
         latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
-        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed.
-        Where `fit` uses Cholesky for n >= P+1, the fields are those of `fit` to the bit, in any whole blocks of 1024
-        samples (docs/distributed.md). For small lambda `fit` is more accurate: it factors Phi itself. For lambda <= 10
-        eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the eigenvectors of Phi^T Phi, without
-        singular values of Phi below about 1e-7 of the largest. A pickle keeps the sums, a model file does not.
+        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed
+        (docs/distributed.md: where they are those of `fit`). For small lambda `fit` is more accurate: it factors Phi
+        itself. For lambda <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the
+        eigenvectors of Phi^T Phi, without singular values of Phi below about 1e-7 of the largest. A pickle keeps the
+        sums, a model file does not.
 
         Examples
         --------

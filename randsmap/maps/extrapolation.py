@@ -117,7 +117,13 @@ def training_points(part: Any) -> _Values | None:
 def leverage_cost(part: Any) -> float:
     """Operations of the first call of an estimator's `leverage`, about; infinite if it has none."""
     fit = getattr(part, "fitted", None)
-    return np.inf if fit is None else float(fit.leverage_cost)
+    if fit is None or getattr(fit, "solver", "") == "krylov":  # which avoids that factorisation
+        return np.inf
+    if hasattr(fit, "decoders"):  # of a blend the first three that have one
+        costs = [cost for cost in map(leverage_cost, fit.decoders) if cost < np.inf][:3]
+        return sum(costs) if costs else np.inf
+    n, P = len(fit.training_points), len(getattr(fit, "coefficients", ()))
+    return float(n) * P * min(n, P)
 
 
 def _without_duplicates(points):
