@@ -3,9 +3,9 @@ import pytest
 from sklearn.preprocessing import PolynomialFeatures
 
 import randsmap
-from randsmap._linalg import projection_table
+from randsmap._linalg import low_rank_ridge
+from randsmap._linalg.low_rank_ridge import ProjectionTable
 from randsmap._linalg.products import multiply
-from randsmap._linalg.projection_table import ProjectionTable
 from randsmap._linalg.ridge import FeatureRows
 
 MAPS = {
@@ -17,7 +17,7 @@ MAPS = {
 
 @pytest.fixture
 def few_rows(monkeypatch):
-    monkeypatch.setattr(projection_table, "_LEAST_ROWS", 100)
+    monkeypatch.setattr(low_rank_ridge, "_LEAST_ROWS", 100)
 
 
 def problem(name, d, n, seed=0):
@@ -62,7 +62,7 @@ def test_no_table_where_it_does_not_pay_or_is_not_accurate(few_rows, monkeypatch
     three = np.column_stack([X, X[:, 0]])
     assert ProjectionTable.build_if_cheaper(parameters, three, len(V), values, 1e-6) is None
     # a truncation that is expected to be small and is not: the sample of rows says so
-    monkeypatch.setattr(projection_table, "_left_out", lambda activation, z, degree: 0 * z)
+    monkeypatch.setattr(low_rank_ridge, "_left_out", lambda activation, z, degree: 0 * z)
     calls = []
 
     class Blind(ProjectionTable):
@@ -84,8 +84,6 @@ def test_equal_latents_and_points_on_a_line(few_rows):
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("d", [1, 2])
 def test_low_rank_fit_from_a_table(monkeypatch, d, stored):
-    from randsmap._linalg import low_rank_ridge
-
     rng = np.random.default_rng(0)
     X, Z = rng.uniform(-1, 1, (22000, d)), rng.uniform(-1, 1, (50, d))
     F = np.sin(2 * X @ rng.normal(size=(d, 5))) @ rng.normal(size=(5, 8))
@@ -110,7 +108,7 @@ def test_low_rank_fit_from_a_table(monkeypatch, d, stored):
     for points in X, Z:
         difference = np.linalg.norm(fitted.predict(points) - exact.predict(points))
         assert difference <= 1e-8 * np.linalg.norm(F)
-    monkeypatch.setattr(projection_table, "_LEAST_ROWS", 10**9)
+    monkeypatch.setattr(low_rank_ridge, "_LEAST_ROWS", 10**9)
     plain = randsmap.RFNNDecoder(**decoder.get_params(deep=False)).fit(X, F)
     assert plain.error_bound_ <= fitted.error_bound_
     np.testing.assert_allclose(plain.predict(Z), fitted.predict(Z), rtol=0, atol=1e-9)

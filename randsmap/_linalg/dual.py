@@ -143,8 +143,6 @@ class Dual:
     def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
         """As `HatMatrix.residuals`, for one lambda: r_i / B_ii, or B_gg^-1 r_g, of r = B F."""
         root = self._inverse_root(regularization)
-        if root is None:
-            return self.complete_hat().residuals(F, regularization, groups)
         with blas_threads():
             r, weight = root @ (root.T @ F), np.einsum("ij,ij->i", root, root)
             refit = partial(self._missed_without, F, regularization=regularization)
@@ -159,14 +157,19 @@ class Dual:
         return F[held] - W @ F[rest]
 
     def _inverse_root(self, regularization):
-        """S with S S^T = B(lambda), by Cholesky; None if that fails."""
+        """S with S S^T = B(lambda): by Cholesky, or the eigenvectors of J K J where that fails or lambda is 0."""
+        failed = True
         with blas_threads():
-            shifted = self._inner()
-            shifted.flat[:: len(shifted) + 1] += regularization
-            factor, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=1, overwrite_a=1)
+            if regularization:
+                shifted = self._inner()
+                shifted.flat[:: len(shifted) + 1] += regularization
+                factor, failed = scipy.linalg.lapack.dpotrf(shifted.T, lower=1, overwrite_a=1)
             if failed:
-                return None
-            root = np.triu(scipy.linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)[0].T)
+                eigenvalues, V = symmetric_eigen(without_span(self.Q, self.K), overwrite=True)
+                floor = 0.0 if regularization else max(len(V) * _EPS * eigenvalues[-1], self.smallest / 10)
+                root = np.ascontiguousarray(V / np.sqrt(np.maximum(eigenvalues, floor) + regularization))
+            else:
+                root = np.triu(scipy.linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)[0].T)
             remove_span(self.Q, root)
         return root
 
@@ -179,14 +182,8 @@ class Dual:
         """
         if not regularization > self.smallest:
             regularization = 0.0
-        root = self._inverse_root(regularization) if regularization else None
-        with blas_threads():
-            if root is None:
-                eigenvalues, V = symmetric_eigen(without_span(self.Q, self.K), overwrite=True)
-                floor = max(len(V) * _EPS * eigenvalues[-1], self.smallest / 10) if not regularization else 0.0
-                root = np.ascontiguousarray(V / np.sqrt(np.maximum(eigenvalues, floor) + regularization))
-                remove_span(self.Q, root)
-            inverse_K = self.inverse @ self.K
+        root = self._inverse_root(regularization)
+        inverse_K = self.inverse @ self.K
 
         def values(k: _Values, t: _Values, k_yy: float) -> _Values:
             with blas_threads():
