@@ -158,12 +158,6 @@ class FieldOutputMixin:
         shape = self.field_shape_
         return rows if len(shape) == 1 else rows.reshape(*rows.shape[:-1], *shape)  # type: ignore
 
-    def _labelled(self, fields: Any, *given: Any) -> Any:
-        return self._field_shape.labelled(fields, *given)
-
-    def _vectors(self, V: Any, name: str = "U") -> Any:
-        return self._field_shape.vectors(V, name)
-
     def _checked_cells(self, cells: Any) -> Any:
         return None if cells is None else self._field_shape.cells(cells)
 

@@ -494,7 +494,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
         if not extrapolation_is_ignored() and fit.trust.farthest(X) >= 0:
             fit.trust.warn(self, X)
-        return self._labelled(fields, cells, out)
+        return self._field_shape.labelled(fields, cells, out)
 
     @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
@@ -569,7 +569,7 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         """
         check_samples(X=X, U=U)
         X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
-        return self.linear_map.vjp(X, self._vectors(U), cells, self.field_shape_)
+        return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, self.field_shape_)
 
     def _restore(self):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes

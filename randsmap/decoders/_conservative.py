@@ -183,7 +183,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             self.invariants_.project(fields, values)
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
-        return self._labelled(result, cells, out)
+        return self._field_shape.labelled(result, cells, out)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -418,7 +418,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         fit.decode(X, cells, fields, exclude)
         if exclude is None and not extrapolation_is_ignored():
             fit.trust.warn(self, X)
-        return self._labelled(result, cells, out)
+        return self._field_shape.labelled(result, cells, out)
 
     def neighbor_weights(
         self, X: ArrayLike, *, exclude: ArrayLike | None = None

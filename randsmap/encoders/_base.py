@@ -111,7 +111,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         """
         check_samples(X=X, V=V)
         F = self._checked(X)
-        return self._encoding.jvp(F, as_array(self._vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
+        return self._encoding.jvp(F, as_array(self._field_shape.vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
         """Products of the transposed derivatives with vectors: gradients of u . y in the fields, y their latents.

@@ -213,7 +213,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         linear = self.linear_map
         X = linear.checked(X, invariant_values=invariant_values)
         fields = linear.fields(X, invariant_values, self._checked_cells(cells), out, self.field_shape_)
-        return self._labelled(fields, cells, out)
+        return self._field_shape.labelled(fields, cells, out)
 
     def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
         """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
@@ -240,7 +240,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         """
         linear = self.linear_map
         cells = self._checked_cells(cells)
-        return linear.vjp(linear.checked(X, U=U), self._vectors(U), cells, self.field_shape_)
+        return linear.vjp(linear.checked(X, U=U), self._field_shape.vectors(U, "U"), cells, self.field_shape_)
 
     def frozen_encoder(self, precision, tol):
         check_fitted(self, "components_")

@@ -273,7 +273,7 @@ class FrozenDecoder(FieldOutputMixin):
         {latents} {functionals} {returns_vjp} {raises}
         """
         linear = self.linear_map
-        return linear.vjp(linear.checked(X, U=U), self._vectors(U), shape=self.field_shape_)
+        return linear.vjp(linear.checked(X, U=U), self._field_shape.vectors(U, "U"), shape=self.field_shape_)
 
 
 @shared_texts

@@ -206,13 +206,13 @@ class ManifoldModel(ReconstructionMixin, Model):
         if self._lacks_rows(X):
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
             shape = self.field_shape_ if cells is None else (len(given["cells"]),)
-            return self._labelled(output(out, None, (0, *shape)), cells, out)
+            return self._field_shape.labelled(output(out, None, (0, *shape)), cells, out)
         if consistency:
             # the encoder needs whole fields: `cells` and `out` are for the last decoding
             values = {} if invariant_values is None else {"invariant_values": invariant_values}
             X = self._consistent(as_array(X, "X"), functools.partial(decode, **values), consistency)
         fields = decode(X, **given)
-        return self._labelled(self._as_given(fields)) if cells is None and out is None else fields
+        return self._field_shape.labelled(self._as_given(fields)) if cells is None and out is None else fields
 
     def _as_given(self, fields: Any) -> Any:
         """Whole fields, or their tangents, in the shape of those of `fit`; other packages' decoders return rows."""
@@ -321,7 +321,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         """
         derivative, given = self._decoding("vjp", cells=cells)
         check_samples(X=X, U=U)
-        return derivative(latents_of(X, self.encoder_), self._vectors(U), **given)
+        return derivative(latents_of(X, self.encoder_), self._field_shape.vectors(U, "U"), **given)
 
     def leverage_points(self, X: Any) -> Any:
         return latents_of(X, self.encoder_)

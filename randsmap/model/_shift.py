@@ -220,7 +220,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         else:
             fields = self._in_shape(fields)
         if out is None:
-            return self._labelled(fields, cells)
+            return self._field_shape.labelled(fields, cells)
         out = output(out, None, fields.shape)
         out[:] = fields.reshape(out.shape)
         return out
