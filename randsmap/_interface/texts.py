@@ -65,6 +65,11 @@ Returns
 fields : ndarray (n, M), float64
     `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if the decoder was fitted to one-dimensional
     y, and a DataArray if it was fitted to one. A row depends on the other rows only by round-off.""",
+    "returns_latents": """\
+Returns
+-------
+ndarray (n, d), float64
+    A row does not depend on the others beyond round-off.""",
     "returns_jacobian": """\
 Returns
 -------

@@ -42,19 +42,9 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         raise NotImplementedError
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latent coordinates of fields.
+        """Latent coordinates of fields, of which large memory-mapped ones are read a block at a time.
 
-        Parameters
-        ----------
-        {fields}
-            Large memory-mapped fields are read a block at a time.
-
-        Returns
-        -------
-        ndarray (n, d)
-            A row does not depend on the others beyond round-off.
-
-        {raises}
+        {fields} {returns_latents} {raises}
         """
         check_fitted(self, "_encoding")
         encode = self._encoding.coordinates
@@ -103,9 +93,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         V : array-like (n, M) or (M,)
             A tangent for each field, or one for all.
 
-        Returns
-        -------
-        ndarray (n, d)
+        {returns_latents}
 
         {raises}
         """

@@ -198,17 +198,9 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     ) -> NDArray[np.float64]:
         """Fields mean + sum_k x_k u_k of coordinates X, projected on the invariants.
 
-        Parameters
-        ----------
-        {latents}
-        {invariant_values}
-        {cells}
-        {out}
+        Then |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
 
-        {returns_fields}
-            |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, for any X.
-
-        {raises}
+        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
         """
         linear = self.linear_map
         X = linear.checked(X, invariant_values=invariant_values)

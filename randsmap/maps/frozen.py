@@ -310,20 +310,9 @@ class FrozenModel(FrozenDecoder):
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Latents of fields.
+        """Latents of fields; ValueError, too, if one is too large for its distances from the training fields.
 
-        Parameters
-        ----------
-        {fields}
-
-        Returns
-        -------
-        ndarray (n, d)
-
-        Raises
-        ------
-        ValueError
-            If X is not a finite array (n, M), or a field is too large for its distances from the training fields.
+        {fields} {returns_latents} {raises}
         """
         return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
 

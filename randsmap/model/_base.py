@@ -41,7 +41,6 @@ consistency : int or None
     Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
     None: the model's own `consistency`.""",
     "ignored": "y : ignored",
-    "returns_latents": "Returns\n-------\nndarray (n, d)",
     "returns_score": "Returns\n-------\nfloat",
     "raises_derivative": """\
 Raises
