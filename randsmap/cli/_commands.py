@@ -20,6 +20,7 @@ from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 import randsmap
 from randsmap._interface.arrays import refuse_other_dimensions
 from randsmap._interface.fields import flattened
+from randsmap._interface.parameters import check_count
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
 from randsmap._io.progress import show_progress
 from randsmap._linalg import rows
@@ -200,7 +201,7 @@ def fit(arguments):
     n = len(snapshots)
     groups, parameters = _groups_of(arguments, n), _parameters_of(arguments, n)
     with show_progress():  # over the whole file, before any work; a fit would name a row of the part it is given
-        kept = _kept(arguments, checked, snapshots)
+        kept = _kept(arguments, checked, snapshots.shape[1:], snapshots.dtype)
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
@@ -221,18 +222,14 @@ def fit(arguments):
         if model.held_out_.n_snapshots < n:
             model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
         model.save(arguments.out)
-        if parameters is None:
-            error = -model.score(snapshots)
-        else:
-            errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
-            error = errors["relative_l2"].mean()
+        errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"]
     fitted = getattr(model, "model_", model)
     tell(model.held_out_.in_words)
     d, cells = len(fitted.get_feature_names_out()), _by(snapshots.shape[1:])
     features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
     tell(
         f"{n} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean relative L2 "
-        f"error on the snapshots {error:.4g}"
+        f"error on the snapshots {errors.mean():.4g}"
     )
     for text in cautions_in_words(fitted, snapshots, groups):
         tell(f"randsmap: warning: {text}", sys.stderr)
@@ -241,14 +238,12 @@ def fit(arguments):
 
 def _check_options(arguments, search):
     """Refuse options that do not go together: those of the search with those of one decoder."""
-    for name in ("components", "trials", "encoder_samples"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"{_flag(name)} must be at least 1, got {value}")
-    for name in ("groups", "parameters", "cell_weights"):
-        if getattr(arguments, f"{name}_key") is not None and getattr(arguments, name) is None:
-            option = _flag(name)
-            raise ValueError(f"{option}-key names an array of the file of {option}, which is missing")
+    for option in ("components", "trials", "encoder_samples"):
+        if getattr(arguments, option) is not None:
+            check_count(getattr(arguments, option), _flag(option))
+    for option in ("groups", "parameters", "cell_weights"):
+        if getattr(arguments, f"{option}_key") is not None and getattr(arguments, option) is None:
+            raise ValueError(f"{_flag(option)}-key names an array of the file of {_flag(option)}, which is missing")
     if arguments.decoder == ["auto"]:
         arguments.decoder = None
     try:
@@ -284,40 +279,37 @@ def _training_rows(arguments, snapshots, search):
     return checked
 
 
-def _kept(arguments, checked, snapshots):
-    """Invariants and bounds as parameters of estimators; prints those that `auto` found."""
+def _kept(arguments, checked, shape, dtype):
+    """Invariants and bounds as parameters of estimators; prints the invariants that `auto` found."""
     bounds = None if arguments.bounds is None else tuple(arguments.bounds)
-    kept = {"cell_weights": _weights_of(arguments, snapshots.shape[1:]), "bounds": bounds}
+    kept = {"cell_weights": _weights_of(arguments, shape), "bounds": bounds}
     if bounds is not None:
         try:
-            fit_invariants(checked, Invariants.of(checked.shape[1], invariants=None, **kept), snapshots.dtype)
+            fit_invariants(checked, Invariants.of(checked.shape[1], invariants=None, **kept), dtype)
         except ValueError as error:
             what, of_fields, _ = str(error).partition("; bounds=None")
             where, remedy = (f"{arguments.input}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
             raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
-    return {**kept, "invariants": _invariants(arguments, checked, snapshots.dtype, kept["cell_weights"])}
-
-
-def _invariants(arguments, checked, dtype, weights):
-    """ "mass" or None, and prints which where `auto` decides."""
-    if arguments.invariants == "none":
-        return None
-    mass, reason = common_values(checked, Invariants.of(checked.shape[1], cell_weights=weights), dtype)
-    if mass is None and arguments.invariants == "mass":
-        raise ValueError(
-            f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
-            "switches the invariant off"
-        )
-    by = "" if weights is None else " by the cells' weights"
-    text = (
-        f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one field? "
-        "--invariants mass makes this an error"
-    )
-    if mass is not None:
-        text = f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
-    if arguments.invariants == "auto":
-        tell(f"invariants: {text}")
-    return None if mass is None else "mass"
+    mass = None
+    if arguments.invariants != "none":
+        given = Invariants.of(checked.shape[1], cell_weights=kept["cell_weights"])
+        mass, reason = common_values(checked, given, dtype)
+        if mass is not None:
+            by = "" if kept["cell_weights"] is None else " by the cells' weights"
+            text = f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
+        elif arguments.invariants == "mass":
+            raise ValueError(
+                f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
+                "switches the invariant off"
+            )
+        else:
+            text = (
+                f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one "
+                "field? --invariants mass makes this an error"
+            )
+        if arguments.invariants == "auto":
+            tell(f"invariants: {text}")
+    return {**kept, "invariants": None if mass is None else "mass"}
 
 
 def _searched(arguments, snapshots, groups, kept):
@@ -441,11 +433,7 @@ def predict(arguments):
 
 def evaluate(arguments):
     _check_out(arguments)
-    at_parameters = arguments.parameters is not None
-    model = _model_of(arguments, at_parameters)
-    fitted = model.model_ if at_parameters else model
-    snapshots = _read_fields(arguments, fitted)
-    parameters = _parameters_of(arguments, len(snapshots), model.n_features_in_)
+    model, fitted, snapshots, parameters = _model_and_data(arguments)
     with show_progress():
         errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
     for text in facts_in_words(model, snapshots):
@@ -474,9 +462,7 @@ def report(arguments):
     if arguments.out.suffix.lower() in (".npy", ".npz"):
         raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
     _check_out(arguments)
-    at_parameters = arguments.parameters is not None
-    model = _model_of(arguments, at_parameters)
-    snapshots = _read_fields(arguments, model.model_ if at_parameters else model)
+    model, _, snapshots, parameters = _model_and_data(arguments)
     groups = _groups_of(arguments, len(snapshots))
     options = ("out", "key", "transpose", "parameters", "parameters_key", "groups", "groups_key", "shape")
     with show_progress():
@@ -484,7 +470,7 @@ def report(arguments):
             model,
             snapshots,
             arguments.out,
-            parameters=_parameters_of(arguments, len(snapshots), model.n_features_in_) if at_parameters else None,
+            parameters=parameters,
             groups=groups,
             shape=arguments.shape,
             title=f"{arguments.model.name} on {arguments.input.name}",
@@ -498,20 +484,28 @@ def _model_of(arguments, at_parameters=False):
     """The model of fields and latents in a file, also from a model of fields at parameters; or that."""
     path = arguments.model
     model = randsmap.load(path)
-    has_parameters = isinstance(model, randsmap.ParametricModel)
-    if has_parameters or at_parameters:
-        if not has_parameters:
-            raise ValueError(
-                f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
-                "ParametricModel"
-            )
+    if isinstance(model, randsmap.ParametricModel):
         if at_parameters:
             return model
         model.model_.held_out_ = model.held_out_  # says that it is of fields at parameters
         return model.model_
+    if at_parameters:
+        raise ValueError(
+            f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
+            "ParametricModel"
+        )
     if not isinstance(model, randsmap.ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
     return model
+
+
+def _model_and_data(arguments):
+    """The model in a file, that of fields and latents in it, snapshots (n, M), and parameters or None."""
+    at_parameters = arguments.parameters is not None
+    model = _model_of(arguments, at_parameters)
+    fitted = model.model_ if at_parameters else model
+    snapshots = _read_fields(arguments, fitted)
+    return model, fitted, snapshots, _parameters_of(arguments, len(snapshots), model.n_features_in_)
 
 
 def _read_fields(arguments, model):
@@ -520,32 +514,31 @@ def _read_fields(arguments, model):
     given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
     if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
         refuse_other_dimensions(given.shape, str(path))
-    fields, _ = flattened(given, str(path))
-    if fields.shape[1] != M or (given.ndim > 2 and given.shape[1:] != shape):
-        cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-        raise _other_width(arguments, given, f"snapshots must have {cells}", M)
-    if len(fields) == M:  # both ways fit
+    cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
+    _check_rows(arguments, given, ((M,), shape), f"snapshots must have {cells}")
+    if len(given) == M:  # both ways fit
         warn_of_columns(given, path, arguments.transpose)
-    return fields
+    return flattened(given, str(path))[0]
 
 
 def _read_points(arguments, read, width, expectation):
     """The input file as latents or parameters (n, width)."""
     points = read(arguments.input, key=arguments.key, transpose=arguments.transpose)
     refuse_other_dimensions(points.shape, str(arguments.input))
-    if points.shape[1] != width:
-        raise _other_width(arguments, points, expectation, width)
+    _check_rows(arguments, points, ((width,),), expectation)
     return points
 
 
-def _other_width(arguments, given, expectation, width):
-    """ValueError for an array of another width than the model's, with a hint at what may be meant."""
+def _check_rows(arguments, given, shapes, expectation):
+    """ValueError with a hint at what may be meant, unless a row has one of the shapes, of one size."""
+    if given.shape[1:] in shapes:
+        return
     hint = ""
-    if given.size == width * (len(given) if arguments.transpose else given.shape[-1]):
+    if given.size == shapes[0][0] * (len(given) if arguments.transpose else given.shape[-1]):
         hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
     elif arguments.key is None and arguments.input.suffix.lower() in HAVE_NAMES:
         hint = ". If they are another array of the file, --key names it"
-    return ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
+    raise ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
 
 
 def _parameters_of(arguments, n, width=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -155,22 +155,23 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
     held_out, along = getattr(model, "held_out_", None), None
     words = "no held-out error is stored, as by randsmap fit, autotune and choose_parametric"
     yield f"When the model was fitted: {words if held_out is None else held_out.in_words}."
+    sample = Sample.of(snapshots)
     if groups is None and (held_out is None or not (held_out.n_groups or held_out.along_trajectories)):
-        along = trajectories_in_words(snapshots)
+        along = trajectories_in_words(sample)
     if along is not None:
         yield f"The {along}."
-    known = _known_share(model.model_ if hasattr(model, "regressor_") else model, snapshots)
+    known = _known_share(model.model_ if hasattr(model, "regressor_") else model, sample.F)
     if known >= 0.995:
         yield "The model was fitted to these snapshots: these are training errors, those of others may be larger."
     elif known > 0:
         yield f"The model was fitted to {100 * known:.1f} % of these snapshots: errors of the others may be larger."
 
 
-def _known_share(model: Any, snapshots: Any) -> float:
-    """Share of the snapshots whose latents are those of training fields; 0 if these are not known."""
+def _known_share(model: Any, F: _Values) -> float:
+    """Share of the fields whose latents are those of training fields; 0 if these are not known."""
     points = training_points(getattr(model, "decoder_", None))
     points = getattr(model, "training_latents_", None) if points is None else points
-    Y = np.asarray(model.transform(_sample(snapshots)[1]))
+    Y = np.asarray(model.transform(F))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return 0.0
     unit = standard_deviations(points)
@@ -180,17 +181,18 @@ def _known_share(model: Any, snapshots: Any) -> float:
 
 def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:
     """Sentences on what makes errors misleading: trajectories without groups, equal latents of different fields."""
-    along = None if groups is not None else trajectories_in_words(snapshots)
-    yield from filter(None, (along, folds_in_words(model, snapshots)))
+    sample = Sample.of(snapshots)
+    along = None if groups is not None else trajectories_in_words(sample)
+    yield from filter(None, (along, folds_in_words(model, sample)))
 
 
 def trajectories_in_words(snapshots: Any) -> str | None:
     """A sentence if the nearest field of many snapshots is a neighbour in the file, which chance does not explain."""
-    rows, _, points = _sample(snapshots)
-    n = len(rows)
+    sample = Sample.of(snapshots)
+    rows, n = sample.rows, len(sample.rows)
     if n < 3:  # far too few to tell
         return None
-    lags = np.bincount(np.abs(rows[_nearest(points)[1]] - rows), minlength=n)[:n]
+    lags = np.bincount(np.abs(rows[sample.nearest[1]] - rows), minlength=n)[:n]
     windows = 2 ** np.arange(max(1, int(np.log2(n)) - 2))
     near, expected = np.cumsum(lags)[windows], 2 * windows * n / (n - 1)
     # trajectories one after the other have neighbours within a window, those of alternating rows at one lag
@@ -210,15 +212,16 @@ def trajectories_in_words(snapshots: Any) -> str | None:
 
 def folds_in_words(model: Any, snapshots: Any) -> str | None:
     """A sentence with the rows if nearly equal latents belong to different fields."""
-    rows, F, points = _sample(snapshots)
+    sample = Sample.of(snapshots)
+    rows, points = sample.rows, sample.points
     if len(rows) < 3:
         return None
-    Y = np.asarray(model.transform(F))
+    Y = np.asarray(model.transform(sample.F))
     distances, others = _nearest(Y / standard_deviations(Y))
     apart = np.linalg.norm(points - points[others], axis=1)
     spread = np.sqrt((points**2).sum(axis=1).mean())
     # fields that differ much, and more than samples are apart: else an embedding may be steep, or samples sparse
-    folded = (distances < 0.01) & (apart > 0.25 * spread) & (apart > 3 * _nearest(points)[0])
+    folded = (distances < 0.01) & (apart > 0.25 * spread) & (apart > 3 * sample.nearest[0])
     if not folded.any():
         return None
     worst = np.flatnonzero(folded)[np.argsort(-apart[folded], kind="stable")]
@@ -231,25 +234,37 @@ def folds_in_words(model: Any, snapshots: Any) -> str | None:
     )
 
 
-def _sample(snapshots: Any) -> tuple[NDArray[np.intp], _Values, _Values]:
-    """Rows, in stretches if there are many, their fields, and points (n, r) about as far apart as these."""
-    everything = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=0)
-    n, M = everything.shape
-    rows = np.arange(n)
-    most = max(200, min(2000, (1 << 27) // M))  # 1 GB at most, and pairs in a fraction of a second
-    if n > most:
-        stretches, length = 20, most // 20
-        rows = (np.linspace(0, n - length, stretches).astype(int)[:, None] + np.arange(length)).ravel()
-    F = everything[rows]
-    points = F - F.mean(axis=0)
-    size = 128  # random combinations keep distances to 6 %
-    if M > size:
-        points = points @ (np.random.default_rng(0).standard_normal((M, size)) / np.sqrt(size))
-    return rows, F, np.ascontiguousarray(points)
+class Sample:
+    """Some rows of snapshots, in stretches if there are many: their fields F, points (n, r) about as far apart."""
+
+    def __init__(self, snapshots: Any) -> None:
+        everything = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=0)
+        n, M = everything.shape
+        self.rows = np.arange(n)
+        chosen: Any = slice(None)
+        most = max(200, min(2000, (1 << 27) // M))  # 1 GB at most, and pairs in a fraction of a second
+        if n > most:
+            stretches, length = 20, most // 20
+            starts = np.linspace(0, n - length, stretches).astype(int)
+            self.rows = chosen = (starts[:, None] + np.arange(length)).ravel()
+        self.F = everything[chosen]
+        points = self.F - self.F.mean(axis=0)
+        size = 128  # random combinations keep distances to 6 %
+        if M > size:
+            points = points @ (np.random.default_rng(0).standard_normal((M, size)) / np.sqrt(size))
+        self.points = np.ascontiguousarray(points)
+
+    @classmethod
+    def of(cls, snapshots: Any) -> Sample:
+        return snapshots if isinstance(snapshots, cls) else cls(snapshots)
+
+    @cached_property
+    def nearest(self) -> tuple[_Values, NDArray[np.intp]]:
+        """Distance and index of the nearest other point."""
+        return _nearest(self.points)
 
 
 def _nearest(points: _Values) -> tuple[_Values, NDArray[np.intp]]:
-    """Distance and index of the nearest other point."""
     n = len(points)
     distances, nearest = NeighborIndex(points).query(points, 2)
     other = np.where(nearest[:, 0] == np.arange(n), 1, 0)

@@ -39,7 +39,7 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel, ParametricModel
-from randsmap.model._errors import cautions_in_words, held_out_errors, trajectories_in_words
+from randsmap.model._errors import Sample, cautions_in_words, held_out_errors, trajectories_in_words
 from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines
@@ -160,7 +160,7 @@ def autotune(
     Parameter(int, low=1, words=(None,)).check(max_components, "max_components")
     if max_components is not None and n_components != "auto":
         raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
-    steps_back = Parameter(int, low=0, words=("auto",)).check(consistency, "consistency")
+    n_steps = Parameter(int, low=0, words=("auto",)).check(consistency, "consistency")
     labels = check_groups(groups, len(F))
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
@@ -171,31 +171,33 @@ def autotune(
     decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
     check_parameters(decoder)
     search = _EncoderSearch(F, labels, validation, n_trials, families, rng, weights, alpha)
-    table, more, edges = None, np.nan, list[str]()
+    table, more, edges, sample = None, np.nan, list[str](), Sample(F)
     with search_threads(len(F)):
         if model is None:
             best = search.best(n_components, max_components)
             encoder, table = best.encoder, Results.of(search.trials.values(), [best], _row)
             by_spectrum = n_components == "auto" and max_components is None
             asked = by_spectrum and encoder.n_components == table.n_components.max()
-            if asked and (labels is not None or trajectories_in_words(F) is None):  # errors between neighbours mislead
+            if asked and (
+                labels is not None or trajectories_in_words(sample) is None
+            ):  # errors between neighbours mislead
                 more = search.one_more(best)
             widths = _WIDTHS["leading"]
             if isinstance(encoder, DiffusionMaps) and not min(widths) < encoder.epsilon_scale < max(widths):
                 edges.append("epsilon_scale")
         else:
             encoder = model.encoder
-        if steps_back == "auto":
-            steps_back = search.consistency(encoder)
+        if n_steps == "auto":
+            n_steps = search.consistency(encoder)
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
-    whole = ManifoldModel(encoder, decoder, consistency=steps_back)
+    whole = ManifoldModel(encoder, decoder, consistency=n_steps)
     fitted_parts(whole, snapshots, groups)
     found = whole.decoder_
-    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), consistency=steps_back)
+    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), consistency=n_steps)
     assembled(best_model, snapshots, whole.encoder_, found.best_decoder_)
     # the decoder is searched for anew without the samples held out
     best_model.held_out_ = held_out_errors(whole, snapshots, groups=groups)
-    for text in cautions_in_words(best_model, snapshots, groups):
+    for text in cautions_in_words(best_model, sample, groups):
         warn_caller(text)
     return Bunch(
         best_model_=best_model,

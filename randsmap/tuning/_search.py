@@ -170,7 +170,7 @@ def tune(
     with if_asked(progress), ProgressBar(len(candidates), "tuning", unit="fit") as bar:
         for new_encoder, group in _groups(positions, with_model):
             encoder = None if new_encoder else encoder
-            validation.begin([_decoder_of(configured[i]) for i in group])
+            validation.begin([configured[i].decoder if with_model else configured[i] for i in group])
             for i in group:
                 try:
                     if with_model and encoder is None:
@@ -250,10 +250,6 @@ def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple
     for (of_encoder, _), group in groupby(sorted(range(len(positions)), key=key), key):
         yield of_encoder != before, list(group)
         before = of_encoder
-
-
-def _decoder_of(configured: Any) -> Any:
-    return configured.decoder if isinstance(configured, ManifoldModel) else configured
 
 
 class _Validation:
