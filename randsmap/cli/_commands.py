@@ -64,10 +64,10 @@ def config(arguments):
 
 # -- study, dataset ------------------------------------------------------------------------------------------
 def study(arguments):
-    single = arguments.study != "all"
+    single = arguments.name != "all"
     base = arguments.out or Path("randsmap-study-quick" if arguments.quick else "randsmap-study")
     chosen = []
-    for name in [arguments.study] if single else STUDIES:
+    for name in [arguments.name] if single else STUDIES:
         study, labels = _make_study(name, arguments), arguments.decoders
         if labels is not None and not single:  # those that the study has
             labels = [case.label for case in study.cases if case.label in labels]
@@ -161,7 +161,7 @@ def dataset(arguments):
         randsmap.plotting.check_matplotlib()  # fail before the work is done
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
     given = {name: value for name, value in vars(arguments).items() if name in sizes and value is not None}
-    make = getattr(randsmap.datasets, arguments.maker)
+    make = getattr(randsmap.datasets, f"make_{arguments.name.replace('-', '_')}")
     bunch = make(random_state=arguments.seed, progress=True, **given, out=None if everything else out)
     if everything:
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}

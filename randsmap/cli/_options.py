@@ -21,40 +21,35 @@ FEATURES = {
 }
 ONE_DECODER = ("features", "value", "n_features", "regularization")  # options that replace the search
 
-# data set -> (function of randsmap.datasets, description)
+# data set -> description
 _DATASETS = {
-    "swiss-roll": ("make_swiss_roll", "Swiss roll, 3 coordinates"),
-    "s-curve": ("make_s_curve", "S-curve in 20 dimensions"),
-    "lwr": ("make_lwr", "LWR traffic, 400 cells"),
-    "rotated-images": ("make_rotated_images", "rotations of one image, 128 x 128 cells"),
-    "hughes": ("make_hughes", "Hughes crowd in a corridor with an obstacle, 200 x 50 cells"),
+    "swiss-roll": "Swiss roll, 3 coordinates",
+    "s-curve": "S-curve in 20 dimensions",
+    "lwr": "LWR traffic, 400 cells",
+    "rotated-images": "rotations of one image, 128 x 128 cells",
+    "hughes": "Hughes crowd in a corridor with an obstacle, 200 x 50 cells",
 }
+_IMAGE = "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture"
 _DATASET = {
     "--out FILE": ".npy (fields) or .npz (fields and all that belongs to them)",
     "--seed S": "seed (default 0)",
     "--picture FILE.png": "also draw the data (needs matplotlib)",
 }
 _TRAJECTORIES = {"--trajectories N": None, "--snapshots N": "snapshots of each trajectory"}
+_SAMPLES = {"--samples N": None}
 _SIZES = {
-    **dict.fromkeys(_DATASETS, {"--samples N": None}),
+    **dict.fromkeys(_DATASETS, _SAMPLES),
     **dict.fromkeys(("lwr", "hughes"), _TRAJECTORIES),
-    "rotated-images": {
-        "--samples N": None,
-        "--image FILE": "your own image: .npy, .mat (variable D, slice 4) or a picture",
-    },
+    "rotated-images": {**_SAMPLES, "--image FILE": _IMAGE},
 }
 
-# study -> (description, help of --data)
-_SNAPSHOTS = "your own snapshots instead, one field per row, in a file as for `randsmap fit`"
+# study -> description
 STUDIES = {
-    "swiss-roll": ("Swiss roll, M = 3", _SNAPSHOTS),
-    "s-curve": ("S-curve in 20 dimensions", _SNAPSHOTS),
-    "lwr": ("LWR traffic, M = 400", _SNAPSHOTS),
-    "mri": (
-        "rotations of one image, M = 128 x 128",
-        "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture",
-    ),
-    "hughes": ("Hughes crowd, M = 200 x 50", _SNAPSHOTS),
+    "swiss-roll": "Swiss roll, M = 3",
+    "s-curve": "S-curve in 20 dimensions",
+    "lwr": "LWR traffic, M = 400",
+    "mri": "rotations of one image, M = 128 x 128",
+    "hughes": "Hughes crowd, M = 200 x 50",
 }
 _STUDY = {
     "--quick": "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
@@ -68,12 +63,25 @@ _STUDY = {
     "--out DIR": "folder for tables, report and finished pieces (default: randsmap-study/STUDY, with --quick "
     "randsmap-study-quick/STUDY; of all studies without STUDY)",
 }
-_SPLIT = (
-    "random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, validation or "
-    "test set (lwr, hughes)"
-)
-_NORMALIZATION = (
-    "hughes: scale the density to integral 1 before it is integrated (default), or only its snapshots after"
+_OWN_DATA = {
+    "--data FILE": "your own snapshots instead, one field per row, in a file as for `randsmap fit`",
+    "--split": "random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, "
+    "validation or test set (lwr, hughes)",
+}
+_NORMALIZATION = {
+    "--normalization": "hughes: scale the density to integral 1 before it is integrated (default), or only its "
+    "snapshots after"
+}
+_STUDY_OPTIONS = {
+    **dict.fromkeys(STUDIES, {**_STUDY, **_OWN_DATA}),
+    "mri": {**_STUDY, **_OWN_DATA, "--data FILE": _IMAGE},
+    "hughes": {**_STUDY, **_OWN_DATA, **_NORMALIZATION},
+    "all": {**_STUDY, **_NORMALIZATION},
+}
+_STUDY_TEXT = (
+    "{}. Make the data, split, encode; tune every decoder on the validation set, fit, test; print tables of errors "
+    "next to the paper's and write them with the figures and a report. An interrupted study continues when the same "
+    "command is given again."
 )
 
 _DEBUG = "show the traceback of an error"
@@ -102,6 +110,11 @@ _MODEL = {"model MODEL": None}
 _OWN_VALUES = {
     "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
     "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
+}
+_AT_PARAMETERS = {
+    "--parameters FILE": "times or parameters of the snapshots, at which a model of `fit --parameters` predicts the "
+    "fields that are compared with them",
+    "--parameters-key NAME": _KEY,
 }
 _FIELDS = _input(
     "snapshots",
@@ -145,8 +158,20 @@ _FIT = {
     "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
     "--seed S": "seed of the draws (default 0)",
 }
-# command -> (summary, description, options)
-_COMMANDS = {
+# command -> (summary, description, options; none if there are commands below it)
+_COMMANDS: dict[str, tuple[str, str | None, dict[str, str | None]]] = {
+    "study": ("run one of the paper's studies, or all", None, {}),
+    **{
+        f"study {name}": (text, _STUDY_TEXT.format(text[0].upper() + text[1:]), _STUDY_OPTIONS[name])
+        for name, text in {**STUDIES, "all": "all five studies"}.items()
+    },
+    "dataset": (
+        "make a data set of the paper",
+        "Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are computed; "
+        "FILE.npz also holds times, parameters and intrinsic coordinates.",
+        {},
+    ),
+    **{f"dataset {name}": (text, None, {**_DATASET, **_SIZES[name]}) for name, text in _DATASETS.items()},
     "config": (
         "what a compiler needs to decode in C, C++ or Fortran",
         "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
@@ -185,14 +210,7 @@ _COMMANDS = {
     "evaluate": (
         "reconstruction errors of a model on snapshots",
         "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
-        {
-            **_MODEL,
-            **_FIELDS,
-            "--parameters FILE": "times or parameters of the snapshots: errors of the fields that a model of `fit "
-            "--parameters` predicts",
-            "--parameters-key NAME": _KEY,
-            "--out ERRORS.csv": "also write the errors of every sample",
-        },
+        {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
     ),
     "report": (
         "a page of pictures and tables on a model and snapshots",
@@ -201,9 +219,7 @@ _COMMANDS = {
         {
             **_MODEL,
             **_FIELDS,
-            "--parameters FILE": "times or parameters of the snapshots: a report of the fields that a model of `fit "
-            "--parameters` predicts",
-            "--parameters-key NAME": _KEY,
+            **_AT_PARAMETERS,
             "--out FILE": "such as report.html",
             "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
             "--groups-key NAME": _KEY,
@@ -285,66 +301,36 @@ def parser_for(argv):
     version = f"randsmap {randsmap.__version__}"
     parser.add_argument("--version", action="version", version=version, help="print the version and exit")
     parser.add_argument("--debug", action="store_true", help=_DEBUG)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_studies(commands)
-    _add_datasets(commands)
-    for name, (text, description, options) in _COMMANDS.items():
-        details = _declared() if name == "fit" and "fit" in argv else {}
-        _add_command(commands, name, name, text, description, options, details)
+    parsers = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
+    for path, (summary, description, options) in _COMMANDS.items():
+        function, _, name = path.partition(" ")
+        command = parsers[function if name else ""].add_parser(name or function, help=summary, description=description)
+        if not options:
+            parsers[function] = command.add_subparsers(required=True, metavar="NAME", dest="name")
+            command.set_defaults(data=None, split="random")  # of all studies
+            continue
+        details = {**_DETAILS, "--out": {"required": function not in ("study", "evaluate")}}
+        if function == "fit" and "fit" in argv:
+            details.update(_declared())
+        for option, text in options.items():
+            _add_option(command, option, text, details)
+        # not with a default, which would replace that of `randsmap --debug COMMAND`
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
+        command.set_defaults(command=function)
     return parser
 
 
-def _add_studies(commands):
-    study = commands.add_parser("study", help="run one of the paper's studies, or all")
-    studies = study.add_subparsers(required=True, metavar="STUDY", dest="study")
-    for name, (text, data) in {**STUDIES, "all": ("all five studies", None)}.items():
-        description = (
-            f"{text[0].upper()}{text[1:]}. Make the data, split, encode; tune every decoder on the validation set, "
-            "fit, test; print tables of errors next to the paper's and write them with the figures and a report. An "
-            "interrupted study continues when the same command is given again."
-        )
-        options = dict(_STUDY)
-        if name != "all":
-            options.update({"--data FILE": data, "--split": _SPLIT})
-        if name in ("hughes", "all"):
-            options["--normalization"] = _NORMALIZATION
-        _add_command(studies, name, "study", text, description, options).set_defaults(data=None, split="random")
-
-
-def _add_datasets(commands):
-    dataset = commands.add_parser(
-        "dataset",
-        help="make a data set of the paper",
-        description="Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are "
-        "computed; FILE.npz also holds times, parameters and intrinsic coordinates.",
-    )
-    names = dataset.add_subparsers(required=True, metavar="NAME")
-    for name, (maker, text) in _DATASETS.items():
-        command = _add_command(names, name, "dataset", text, None, {**_DATASET, **_SIZES[name]})
-        command.set_defaults(maker=maker, name=name)
-
-
-def _add_command(commands, name, function, text, description, options, details=None):
-    """A command that runs a function of `_commands`."""
-    command = commands.add_parser(name, help=text, description=description)
-    for option, help_text in options.items():
-        flag, *metavars = option.split()
-        more = {**_DETAILS.get(flag, {}), **(details or {}).get(flag, {})}
-        help_text = f"{more.pop('help')} {help_text}" if "help" in more else help_text
-        if metavars:
-            more = {
-                "metavar": metavars[0] if len(metavars) == 1 else tuple(metavars),
-                "type": _TYPES[metavars[0]],
-                **more,
-            }
-        if len(metavars) > 1:
-            more["nargs"] = len(metavars)
-        if not metavars and "choices" not in more:
-            more.setdefault("action", "store_true")
-        if flag == "--out":
-            more["required"] = function not in ("study", "evaluate")
-        command.add_argument(flag, help=help_text, **more)
-    # not with a default, which would replace that of `randsmap --debug COMMAND`
-    command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
-    command.set_defaults(command=function)
-    return command
+def _add_option(command, option, text, details):
+    flag, *metavars = option.split()
+    more = dict(details.get(flag, {}))
+    if "help" in more:
+        text = f"{more.pop('help')} {text}"
+    if len(metavars) > 1:
+        more.update(metavar=tuple(metavars), nargs=len(metavars))
+    elif metavars:
+        more["metavar"] = metavars[0]
+    elif "choices" not in more:
+        more.setdefault("action", "store_true")
+    if metavars:
+        more.setdefault("type", _TYPES[metavars[0]])
+    command.add_argument(flag, help=text, **more)
