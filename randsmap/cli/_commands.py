@@ -191,8 +191,9 @@ def _picture(name, bunch):
 
 # -- fit -----------------------------------------------------------------------------------------------------
 def fit(arguments):
-    search = all(getattr(arguments, name) is None for name in ONE_DECODER)
-    _check_options(arguments, search)
+    one_decoder = [name for name in ONE_DECODER if getattr(arguments, name) is not None]
+    search = not one_decoder
+    _check_options(arguments, one_decoder)
     snapshots = read_snapshots(arguments.input, key=arguments.key, transpose=arguments.transpose)
     checked = _training_rows(arguments, snapshots, search)
     _check_out(arguments)
@@ -236,7 +237,7 @@ def fit(arguments):
     tell(f"written: {arguments.out}")
 
 
-def _check_options(arguments, search):
+def _check_options(arguments, one_decoder):
     """Refuse options that do not go together: those of the search with those of one decoder."""
     for option in ("components", "trials", "encoder_samples"):
         if getattr(arguments, option) is not None:
@@ -246,16 +247,13 @@ def _check_options(arguments, search):
             raise ValueError(f"{_flag(option)}-key names an array of the file of {_flag(option)}, which is missing")
     if arguments.decoder == ["auto"]:
         arguments.decoder = None
-    try:
-        randsmap.decoders.check_families(arguments.decoder)
-    except ValueError as error:
-        raise ValueError(str(error).replace("families", "--decoder", 1).replace("None", "auto")) from None
-    given = [name for name in ("decoder", "trials") if getattr(arguments, name) is not None]
-    if given and not search:
-        one = next(name for name in ONE_DECODER if getattr(arguments, name) is not None)
-        raise ValueError(
-            f"--{given[0]} is for the search for a model, which {_flag(one)} switches off: leave one of them out"
-        )
+    randsmap.decoders.check_families(arguments.decoder, "--decoder", "auto")
+    for option in ("decoder", "trials"):
+        if one_decoder and getattr(arguments, option) is not None:
+            raise ValueError(
+                f"{_flag(option)} is for the search for a model, which {_flag(one_decoder[0])} switches off: leave one "
+                "of them out"
+            )
 
 
 def _training_rows(arguments, snapshots, search):

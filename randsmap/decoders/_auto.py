@@ -74,15 +74,17 @@ _STARTS: dict[str, tuple[tuple[float | None, int | None, float], ...]] = {
 }
 
 
-def check_families(families: str | Iterable[str] | None) -> tuple[str, ...]:
+def check_families(
+    families: str | Iterable[str] | None, name: str = "families", everything: str = "None"
+) -> tuple[str, ...]:
     """The names of the families, each once; None: all. ValueError, which lists them, for others or none."""
     if families is None:
         return FAMILIES
     names = (families,) if isinstance(families, str) else tuple(families)
-    wrong = [repr(name) for name in names if name not in FAMILIES]
+    wrong = [repr(family) for family in names if family not in FAMILIES]
     if wrong or not names:
         known = ", ".join(map(repr, FAMILIES))
-        raise ValueError(f"families must be among {known}, or None for all, got {wrong[0] if wrong else 'none'}")
+        raise ValueError(f"{name} must be among {known}, or {everything} for all, got {wrong[0] if wrong else 'none'}")
     return tuple(dict.fromkeys(names))
 
 
