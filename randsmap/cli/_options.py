@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+from typing import Any
 
 import randsmap
 from randsmap._interface.parameters import option_of
@@ -37,7 +38,7 @@ _DATASET = {
 }
 _TRAJECTORIES = {"--trajectories N": None, "--snapshots N": "snapshots of each trajectory"}
 _SAMPLES = {"--samples N": None}
-_SIZES = {
+_SIZES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_DATASETS, _SAMPLES),
     **dict.fromkeys(("lwr", "hughes"), _TRAJECTORIES),
     "rotated-images": {**_SAMPLES, "--image FILE": _IMAGE},
@@ -159,7 +160,7 @@ _FIT = {
     "--seed S": "seed of the draws (default 0)",
 }
 # command -> (summary, description, options; none if there are commands below it)
-_COMMANDS: dict[str, tuple[str, str | None, dict[str, str | None]]] = {
+_COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "study": ("run one of the paper's studies, or all", None, {}),
     **{
         f"study {name}": (text, _STUDY_TEXT.format(text[0].upper() + text[1:]), _STUDY_OPTIONS[name])
