@@ -247,7 +247,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         latents: ArrayLike | None = None,
         max_bytes: int = MAX_BYTES,
     ) -> FrozenModel:
-        """Encoder and decoder as one immutable block of memory, which works without Python.
+        """Encoder and decoder as one immutable block of memory, which works without Python; see `FrozenModel`.
 
         Parameters
         ----------
@@ -263,16 +263,6 @@ class ManifoldModel(ReconstructionMixin, Model):
         ------
         sklearn.exceptions.NotFittedError, ValueError, TypeError
             As the decoder's own `freeze`, or if the encoder is not a `POD` or a `DiffusionMaps` of all pairs.
-
-        Examples
-        --------
-        >>> import numpy as np, randsmap
-        >>> x = np.linspace(0, 1, 50)
-        >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
-        >>> bumps /= bumps.sum(axis=1, keepdims=True)
-        >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
-        >>> model.freeze(precision="float32", tol=1e-4)
-        FrozenModel(n_components=1, n_cells=50, kind='features', precision='float32')
         """
         check_fitted(self, "encoder_")
         parts = self.encoder_, self.encoder_ if self.decoder_ is None else self.decoder_

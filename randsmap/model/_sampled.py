@@ -178,8 +178,7 @@ class SampledModel:
     ...     left, right = f.reshape(2, -1)
     ...     return -(right - left) * 100
     >>> model = randsmap.SampledModel(decoder, rhs, cells, stencil=np.concatenate([cells - 1, (cells + 1) % 200]))
-    >>> y = solve_ivp(model.velocity, (0.0, 0.4), [0.3]).y[:, -1]
-    >>> y.round(2)
+    >>> solve_ivp(model.velocity, (0.0, 0.4), [0.3]).y[:, -1].round(2)
     array([0.7])
     """
 
