@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.callers import compiled
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
-from randsmap._interface.state import Array, Count, Part, check_fitted, immutable, restored_on_error, saved
+from randsmap._interface.state import NOT_SAVED, Array, Count, Part, check_fitted, immutable, restored_on_error, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
@@ -116,6 +115,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
     True
     """
 
+    _map: Any = None  # made of the modes
     _state = {
         "n_features_in_": Count("M"),
         "n_components_": Count("k"),
@@ -126,6 +126,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         "_encoding": Part(ModeCoordinates, M="M", k="k"),
         **FIELD_STATE,
         "invariants_": Part(AffineInvariants, M="M"),
+        "_map": NOT_SAVED,
     }
 
     n_components: int | float = parameter(kw_only=False, shown="int or float")
@@ -170,7 +171,7 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
             self.n_components_ = len(modes)
             self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root * signs).T))
             self.invariants_ = invariants
-            self.linear_map = self._make_map()  # made now, so that decoding changes nothing
+            self._map = self._make_map()  # made now, so that decoding changes nothing
         return self
 
     def _count(self, sigma, n, M):
@@ -238,19 +239,23 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
         check_fitted(self, "components_")
         return {"encoder_centre": self.mean_, "encoder_modes": self._encoding.modes.astype(precision)}
 
-    def _make_map(self):
-        """The map from latents to fields."""
+    @property
+    def linear_map(self):
+        """The map from latents to fields; a pickle does not hold it."""
         check_fitted(self, "components_")
+        if self._map is None:
+            self._map = self._make_map()
+        return self._map
+
+    def _make_map(self):
         coefficients = np.vstack([self.mean_, self.components_])
         return LinearMap(identity_basis(self.n_components_), coefficients, self.invariants_)
 
-    linear_map = cached_property(_make_map)
-
     def __getstate__(self):
-        return {name: value for name, value in super().__getstate__().items() if name != "linear_map"}
+        return {name: value for name, value in super().__getstate__().items() if name != "_map"}
 
     def _restore(self):
-        self.linear_map = self._make_map()  # which checks its shapes
+        self._map = self._make_map()  # which checks its shapes
 
     @property
     def _n_features_out(self):

@@ -21,7 +21,6 @@ cdef extern from "rk_image.h" nogil:
                              Py_ssize_t ldc) noexcept
     const char *rk_section_name(int id)
     const char *rk_parameter_name(int number)
-    void rk_spline_weights(double u, double *value, double *slope)
     void rk_in_units(const double *y, const double *centre, const double *lengths, Py_ssize_t d, double *x)
     double RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
     ctypedef struct rk_matrix:

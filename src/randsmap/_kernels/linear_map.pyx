@@ -18,14 +18,6 @@ ORDER_OF_SPLINES, MARGIN = RK_SPLINE_ORDER, RK_TABLE_MARGIN
 ABI = randsmap_abi()
 
 
-def spline_weights(const double[::1] u, double[:, ::1] out):
-    """out (n, 8): the splines of a table that are not 0 in a cell, at points u (n,) of it in [0, 1]."""
-    cdef double slope[16]
-    cdef Py_ssize_t i
-    for i in range(u.shape[0]):
-        rk_spline_weights(u[i], &out[i, 0], slope)
-
-
 def in_units(const double[:, ::1] Y, const double[::1] lengths, double[:, ::1] out):
     """out = Y / lengths, no further than the largest number."""
     cdef Py_ssize_t i
