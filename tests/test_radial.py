@@ -1,5 +1,6 @@
 """Kernels with a polynomial tail: against SciPy's interpolator, refits without samples, and finite differences."""
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
@@ -46,6 +47,30 @@ def test_held_out_is_a_refit(data, kernel, degree):
         b, _ = Dual(K[np.ix_(rest, rest)], T[rest]).solve(C, 1e-3)
         missed = F[held] - K[np.ix_(held, rest)] @ C - T[held] @ b
         assert np.abs(residuals[held] - missed).max() < 1e-9 * np.abs(missed).max()
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: type(kernel).__name__)
+@pytest.mark.parametrize("width, regularization", [(1e-6, 1e-10), (1e-5, 1e-8)])
+def test_a_nearly_dependent_tail_costs_no_digits(kernel, width, regularization):
+    """Latents in two tight clusters, where T^+ has entries of 1 / width; up to the round-off of K alone."""
+    rng = np.random.default_rng(0)
+    Y = np.vstack([rng.normal(0, width, (9, 2)), rng.normal(1, width, (8, 2))])
+    F, mean = rng.random((16, 3)), Y[1:].mean(axis=0)
+    T, K = polynomial_tail(Y - mean, 1), kernel.values(Y)
+    with mpmath.workdps(60):
+        A = mpmath.matrix(np.block([[K[1:, 1:], T[1:]], [T[1:].T, np.zeros((3, 3))]]).tolist())
+        A += mpmath.mpf(regularization) * mpmath.diag([1] * 16 + [0] * 3)
+        k = mpmath.matrix([*K[0, 1:], *T[0]])
+        w = mpmath.lu_solve(A, k)
+        leverage = float((K[0, 0] - (k.T * w)[0]) / regularization)
+        expected = np.array(w.tolist(), dtype=float)[:16, 0]
+    dual, C = Dual(K[1:, 1:], T[1:]), F.copy()
+    b, _ = dual.solve(C, regularization)
+    W = dual.weights(K[:1, 1:], T[:1], regularization)[0]
+    tol = 10 * np.finfo(float).eps * np.linalg.norm(K) / regularization
+    assert abs(K[0, 1:] @ C + T[0] @ b - expected @ F).max() < tol
+    assert abs(W - expected).max() < tol
+    assert dual.leverage(regularization)[0](K[:1, 1:], T[:1], K[0, 0])[0] == pytest.approx(leverage, rel=tol)
 
 
 def test_a_dependent_tail_takes_the_least_norm(data):

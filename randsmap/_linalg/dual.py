@@ -45,7 +45,7 @@ class Dual:
     def __init__(self, K: _Values, T: _Values) -> None:
         self.K, self._T = K, T
         self._is_linear = T.shape[1] > 1
-        self.Q, self.inverse = _basis_and_inverse(T)
+        self.Q, self._from_basis = _basis_of(T)
         self._norm: float | None = None
         self._modes: Any = None
 
@@ -53,6 +53,11 @@ class Dual:
     def smallest(self) -> float:
         """lambda below which it counts as 0: the round-off of a kernel that is nearly constant."""
         return 10 * _EPS * float(np.linalg.norm(self.K))
+
+    @cached_property
+    def _basis_K(self):
+        """Q^T K: of T^+ K, whose rows are as long as T is nearly dependent, C would show the round-off."""
+        return self.Q.T @ self.K
 
     def _cholesky_is_accurate(self, regularization):
         # kernels with a linear trend have many eigenvalues, which would take ten times as long as Cholesky
@@ -73,7 +78,7 @@ class Dual:
     def solve(self, H: _Values, regularization: float) -> tuple[_Values, str]:
         """Fields H (n, M) become the kernel's coefficients C, in place; the tail's b (t, M), and the solver's name."""
         with blas_threads():
-            b = self.inverse @ H
+            inside = self.Q.T @ H
             remove_span(self.Q, H)
             name = "cholesky"
             if not (
@@ -83,15 +88,16 @@ class Dual:
                 self._solve_by_modes(H, regularization)
                 name = "eigenvalues"
             remove_span(self.Q, H)
-            b -= (self.inverse @ self.K) @ H
+            b = self._from_basis @ (inside - self._basis_K @ H)
         return b, name
 
     def weights(self, k: _Values, t: _Values, regularization: float) -> _Values:
         """Weights W (L, n) of the fields in those decoded where the kernel is k (L, n) and the tail t (L, m)."""
         with blas_threads():
-            W = t @ self.inverse
-            H = np.ascontiguousarray((k - W @ self.K).T)
+            s = t @ self._from_basis
+            H = np.ascontiguousarray((k - s @ self._basis_K).T)
             self.solve(H, regularization)
+            W = s @ self.Q.T
             W += H.T
         return W
 
@@ -183,12 +189,12 @@ class Dual:
         if not regularization > self.smallest:
             regularization = 0.0
         root = self._inverse_root(regularization)
-        inverse_K = self.inverse @ self.K
 
         def values(k: _Values, t: _Values, k_yy: float) -> _Values:
             with blas_threads():
-                w = t @ self.inverse
-                w += ((k - t @ inverse_K) @ root) @ root.T
+                s = t @ self._from_basis
+                w = s @ self.Q.T
+                w += ((k - s @ self._basis_K) @ root) @ root.T
                 variance = np.maximum(k_yy + np.einsum("ij,ij->i", w @ self.K - 2 * k, w), 0)
             return np.einsum("ij,ij->i", w, w) + variance / regularization if regularization else variance
 
@@ -200,13 +206,12 @@ class Dual:
         return values, training, training / (regularization * safe), False
 
 
-def _basis_and_inverse(T):
-    """Orthonormal columns Q (n, r) that span those of T (n, t), and T^+ (t, n), of least norm."""
+def _basis_of(T):
+    """Orthonormal columns Q (n, r) that span those of T (n, t), and X (t, r): T^+ = X Q^T, of least norm."""
     n, t = T.shape
     if not t:
-        return np.zeros((n, 0)), np.zeros((0, n))
+        return np.zeros((n, 0)), np.zeros((0, 0))
     with blas_threads(1):
         U, sigma, Vt = scipy.linalg.svd(T, full_matrices=False, check_finite=False)
     kept = sigma > max(T.shape) * _EPS * sigma[0]
-    Q = np.ascontiguousarray(U[:, kept])
-    return Q, (Vt[kept].T / sigma[kept]) @ Q.T
+    return np.ascontiguousarray(U[:, kept]), Vt[kept].T / sigma[kept]
