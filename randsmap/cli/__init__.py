@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import linecache
 import os
@@ -34,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         words = _with_negative_bounds(sys.argv[1:] if argv is None else argv)
-        arguments = parser_for(words).parse_args(words)
+        arguments = parser_for(words).parse_args(words, argparse.Namespace(words=words))
     finally:
         tell("", end="")  # flush what argparse has printed, to a closed pipe too
     # messages must not go where the output goes

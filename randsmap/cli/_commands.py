@@ -120,13 +120,8 @@ def _study_command(name, decoders, arguments):
     options = ["quick", "runs", "seed", "feature_seed", "split", "data", "training_form", "auto"]
     if name == "hughes":
         options.append("normalization")
-    command = _in_words(("study", name), arguments, options, quick=False, split="random", normalization="before")
-    return command if decoders is None else f"{command} --decoders {shlex.quote(','.join(decoders))}"
-
-
-def _in_words(command, arguments, options, **defaults):
-    """The command with those options that differ from their defaults, which are None if not given here."""
-    words = ["randsmap", *command]
+    defaults = {"quick": False, "split": "random", "normalization": "before"}  # of others None
+    words = ["randsmap", "study", name]
     for option in options:
         value, flag = getattr(arguments, option), _flag(option)
         if value == defaults.get(option):
@@ -134,8 +129,10 @@ def _in_words(command, arguments, options, **defaults):
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
         else:
-            words += [flag, *(value if isinstance(value, list) else [value])]
-    return shlex.join(map(str, words))
+            words += [flag, str(value)]
+    if decoders is not None:
+        words += ["--decoders", ",".join(decoders)]
+    return shlex.join(words)
 
 
 def _flag(name):
@@ -462,7 +459,6 @@ def report(arguments):
     _check_out(arguments)
     model, _, snapshots, parameters = _model_and_data(arguments)
     groups = _groups_of(arguments, len(snapshots))
-    options = ("out", "key", "transpose", "parameters", "parameters_key", "groups", "groups_key", "shape")
     with show_progress():
         path = randsmap.reports.write_model_report(
             model,
@@ -472,7 +468,7 @@ def report(arguments):
             groups=groups,
             shape=arguments.shape,
             title=f"{arguments.model.name} on {arguments.input.name}",
-            command=_in_words(("report", arguments.model, arguments.input), arguments, options, transpose=False),
+            command=shlex.join(["randsmap", *arguments.words]),
         )
     tell(f"report: {path}")
 

@@ -155,7 +155,6 @@ def autotune(
     check_samples(snapshots=snapshots, groups=groups)
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
-    families = check_families(families)
     Parameter(int, low=1, words=("auto",)).check(n_components, "n_components")
     Parameter(int, low=1, words=(None,)).check(max_components, "max_components")
     if max_components is not None and n_components != "auto":
@@ -166,11 +165,12 @@ def autotune(
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
     rng = check_random_state(0 if random_state is None else random_state)
     weights = norm_weights(layout, cell_weights, model)
+    families = check_families(families)
     searched = {"n_trials": n_trials, "families": families, "validation": validation, "random_state": random_state}
     kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
     decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
     check_parameters(decoder)
-    search = _EncoderSearch(F, labels, validation, n_trials, families, rng, weights, alpha)
+    search = _EncoderSearch(F, labels, decoder, alpha, rng)
     table, more, edges, sample = None, np.nan, list[str](), Sample(F)
     with search_threads(len(F)):
         if model is None:
@@ -216,7 +216,7 @@ def chosen_encoder(
     F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        search = _EncoderSearch(F, labels, 0.2, 4, FAMILIES, check_random_state(0), None, alpha)
+        search = _EncoderSearch(F, labels, AutoDecoder(families=FAMILIES), alpha, check_random_state(0))
         return search.best(n_components, None).encoder
 
 
@@ -244,21 +244,21 @@ def _row(trial: _EncoderTrial) -> dict[str, Any]:
 
 
 class _EncoderSearch:
-    """The search for an encoder by held-out errors, on at most 1000 of the samples."""
+    """The search for an encoder by held-out errors, on at most 1000 of the samples; decoders are like the one given."""
 
-    def __init__(
-        self, F: Any, labels: Any, validation: float, n_trials: int, families: Any, rng: Any, weights: Any, alpha: float
-    ) -> None:
+    def __init__(self, F: Any, labels: Any, decoder: AutoDecoder, alpha: float, rng: Any) -> None:
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
             F = F[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
-        self._fields, self._labels, self._weights, self._alpha = F, labels, weights, alpha
-        self._sizes = field_norms(F, cell_weights=weights)
-        compared = [family for family in families if family in _COMPARED] or families
-        self._options = {"n_trials": min(n_trials, 4), "families": compared}  # one trial for each family compared
-        self._folds = _folds(len(F), labels, validation, rng)
+        self._fields, self._labels, self._alpha = F, labels, alpha
+        self._weights: Any = decoder.cell_weights
+        self._sizes = field_norms(F, cell_weights=self._weights)
+        allowed: Any = decoder.families
+        compared = [family for family in allowed if family in _COMPARED] or allowed
+        self._options = {"n_trials": min(decoder.n_trials, 4), "families": compared}  # one trial for each compared
+        self._folds = _folds(len(F), labels, decoder.validation, rng)
         self._groups = self._folds if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
         self.trials: dict[str, _EncoderTrial] = {}  # by the encoder's representation
 

@@ -19,7 +19,7 @@ from sklearn.utils import Bunch, check_random_state
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
-from randsmap._interface.parameters import check_number
+from randsmap._interface.parameters import check_choice, check_number
 from randsmap._io.progress import ProgressBar, if_asked
 from randsmap._linalg.ridge import operations
 from randsmap._linalg.rows import Rows
@@ -67,9 +67,7 @@ def default_values(parameter: str, n_values: int = 10) -> list[float]:
     >>> [round(value, 3) for value in default_values("slope", 3)]
     [0.5, 5.0, 50.0]
     """
-    if parameter not in _RANGES:
-        raise ValueError(f"parameter must be one of {', '.join(map(repr, _RANGES))}, got {parameter!r}")
-    return np.geomspace(*_RANGES[parameter], n_values).tolist()
+    return np.geomspace(*_RANGES[check_choice(parameter, "parameter", _RANGES)], n_values).tolist()
 
 
 def tune(
@@ -158,11 +156,11 @@ def tune(
     # a candidate's estimators may be changed by other parameters: never the caller's
     configured = [_with_params(clone(decoder), clone(params, safe=False)) for params in candidates]
     with_model = isinstance(decoder, ManifoldModel)
-    if with_model and not (X_train is None and X_val is None):
-        raise ValueError("X_train and X_val must be None with a ManifoldModel: its encoder makes them")
-    if not with_model and (X_train is None or X_val is None):
-        raise ValueError(f"X_train and X_val may be None only with a ManifoldModel, got {type(decoder).__name__}")
-
+    if (X_train is None, X_val is None) != (with_model, with_model):
+        raise ValueError(
+            "X_train and X_val must be None with a ManifoldModel, whose encoder makes them, and only then, got a "
+            f"{type(decoder).__name__}"
+        )
     validation = _Validation((X_train, y_train), (X_val, y_val), len(candidates), grid, decoder, cell_weights)
     errors = np.full((len(candidates), len(validation.y_val)), np.nan)
     failures: dict[int, Exception] = {}
