@@ -224,6 +224,10 @@ TWO_LEVELS = "0,1,2,3\n1,4,5,6.5\n"
     ("text", "warning"),
     [
         (f",u,u,v\n,0,1,0\n{TWO_LEVELS}", "first 2 lines are taken for names"),  # pandas
+        (f",u,u,u\n,0.1,0.2,0.3\n{TWO_LEVELS}", "first 2 lines are taken for names"),
+        (f",u,u,u\ncell,0.1,0.2,0.3\nrun,,,\n{TWO_LEVELS}", "first 3 lines are taken for names"),
+        (f",u,u,u\n,0.1,0.2,0.3\n{TWO_LEVELS}".replace("\n0", "\n2020-01-01"), "first 2 lines are taken for names"),
+        ("u,u,u\n1.0,2.0,3\n4,5,6.5\n", "occur several times: begin the line below with #"),
         (f"field,u,u,v\ncell,0,1,0\n{TWO_LEVELS}", "'field/cell', is taken for the numbers"),
         (f"field,u,u,v\ncell,0,1,0\ntime,,,\n{TWO_LEVELS}", "'time', is taken for the times"),
         (f",u,u,v\n,0,1,0\nrun,,,\n{TWO_LEVELS}", "'run', is taken for the numbers"),
@@ -267,6 +271,9 @@ def test_columns_that_may_count_the_rows_are_told(tmp_path, text, fields, values
         "0,1,2\n0.5,0.25,1\n",  # columns of pandas without an index
         "0,1,2\n5,3,8\n",
         "u,u,v\n0,1,0\n0.5,0.25,1\n",
+        "0,0,1\n0,1,0\n0.5,0.25,1\n",
+        "time,u,v\n,0.1,0.2\n1,2,3\n",
+        "time,u,v\nstart,0.1,0.2\n1,2,3\n",
         "x,0.1,0.2\n1,2,3\n",
         "1.234;2,5\n3;4\n",
         "0,05\n0,7\n",

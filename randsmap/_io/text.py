@@ -228,18 +228,33 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
                 again = len(levels) == 1 and all(above) and len(set(above)) < len(above)
                 numbered = again and integers and len(above) == len(words) == len({*zip(above, words)})
             goes_on = not levels and [row[0] for row in rows[1:2]] in ([], [str(len(words) + int(words[0] == "1"))])
-            certain = is_level or not numbered or goes_on  # as np.arange
+            numbered = (numbered and not goes_on) or (k == 0 and _are_two_levels(rows))  # as np.arange goes on
+            certain = is_level or not numbered
         elif levels:  # labels of columns: below names that occur several times, or with nothing above row numbers
-            is_level = integers if len(set(above[1:])) < len(above) - 1 else not (above[0] or words[0])
+            below = [row[0] for row in rows[k + 1 :] if any(row[1:])]
+            alone = bool(below) and all(word and not (words[0] and _is_name(word)) for word in below)
+            again = len(set(above[1:])) < len(above) - 1
+            is_level = (integers or alone) if again else not above[0] and (alone or not words[0])
+            certain = is_level or bool(words[0] and not alone)
         else:
             is_level = _counts(words[1:]) or any(kind.fullmatch(words[0]) for kind in (TIME, _INDEX))
             certain = bool(is_level or words[0])
         if not certain:
-            raise ValueError(f"line {k + 1} of what it holds may have names or values. Begin it with # if it has names")
+            raise ValueError(
+                f"line {k + 1} of what it holds may have names or values. Begin it with # if it has names; "
+                "write 1.0 for 1 if it has values"
+            )
         if not is_level:
             break
         levels.append(words)
     return levels
+
+
+def _are_two_levels(rows: Sequence[list[str]]) -> bool:
+    """True if two lines of integers, above other numbers, are those of a sorted MultiIndex."""
+    whole = [all(map(str.isdecimal, row)) for row in rows]
+    pairs = [(int(a), int(b)) for a, b in zip(*rows[:2], strict=False)] if whole[:2] == [True, True] else []
+    return len(set(rows[0])) < len(pairs) > 2 and not any(whole[2:]) and len(rows) > 2 and pairs == sorted({*pairs})
 
 
 def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) -> list[tuple[str, ...]]:
@@ -253,7 +268,10 @@ def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) ->
         _assume(path, f"a line of names has {len(levels[0])} for {width} columns, which remain without names")
     elif len(levels) > 1:
         _assume(path, f"its first {len(levels)} lines are taken for names")
-    return list(zip(*fitting, strict=True))
+    names = list(zip(*fitting, strict=True))
+    if len(set(names)) < len(names) and all(map(any, names)):
+        _assume(path, "its names occur several times: begin the line below with # if it has names, not values")
+    return names
 
 
 def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
