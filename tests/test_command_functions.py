@@ -11,6 +11,7 @@ from sklearn.base import clone
 import randsmap
 from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
+from randsmap.cli import main
 from randsmap.invariants import Invariants, common_values
 from randsmap.model import reconstruction_errors, sampled
 from randsmap.model._errors import cautions_in_words, folds_in_words, held_out_errors, trajectories_in_words
@@ -102,8 +103,9 @@ def test_a_search_in_words(bumps):
     assert encoder.startswith("encoder: ") and all("thin-plate (" in line for line in decoders if line.startswith("  "))
     assert error == result.best_model_.held_out_.in_words
     assert advised_components(result) is None  # of a number that was asked for
-    result.error_with_one_more_component_ = 0.5 * result.held_out_error_
-    assert advised_components(result) == 3
+    for share, advised in ((0.5, 3), (0.8, None)):
+        result.error_with_one_more_component_ = share * result.results_.error[result.results_.chosen].item()
+        assert advised_components(result) == advised
 
 
 @pytest.mark.parametrize("at_parameters", [False, True])
@@ -126,6 +128,30 @@ def test_held_out_errors_are_those_of_fits_without_these_snapshots(bumps, at_par
         expected = metrics.scaled_l2(F[held], decoded, reference=np.median(np.linalg.norm(F, axis=1)))
         np.testing.assert_allclose(found.errors[held], expected, rtol=1e-9)
     assert f"{found.errors.max():.4g} at most (row {found.errors.argmax()}); 36 of 36" in found.in_words
+
+
+@pytest.mark.parametrize("renamed", [str, lambda g: None if g == 3 else f"run {-g}"])
+def test_the_names_of_groups_change_nothing(tmp_path, bumps, renamed, capsys):
+    """Integers as text are sorted otherwise: 0, 1, 10, 11, 2, ..."""
+    F, grid = bumps
+    model, search = ManifoldModel(POD(2), KernelDecoder(length_scale=1.0)), randsmap.AutoDecoder(n_trials=2)
+    runs, found = np.arange(36) // 3, []
+    for groups in (runs, [renamed(g) for g in runs.tolist()]):
+        parametric = ParametricModel(model, search).fit(grid, F, groups=groups)
+        chosen = randsmap.autotune(F, groups=groups, n_trials=1, families="thin-plate")
+        errors = [
+            held_out_errors(model, F, groups=groups).errors,
+            chosen.results_.error,
+            chosen.best_model_.held_out_.errors,
+        ]
+        found.append([search.fit(grid, F, groups=groups).results_.error, *errors, parametric.predict(grid)])
+        np.savetxt(tmp_path / "g.csv", np.array(groups, dtype=str), fmt="%s")
+        np.save(tmp_path / "F.npy", F)
+        fit = ("fit", tmp_path / "F.npy", "--groups", tmp_path / "g.csv", "--features", "sigmoid", "--components", 2)
+        assert main([*map(str, fit), "--out", str(tmp_path / "m")]) == 0
+        found[-1].append(capsys.readouterr().out)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_of_many_snapshots_some_are_left_out_and_fits_may_fail():

@@ -27,6 +27,7 @@ from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import tell
 from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
+from randsmap.decoders._auto import check_groups
 from randsmap.invariants import Invariants, common_values, fit_invariants, norm_weights
 from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors
 from randsmap.snapshots import (
@@ -328,10 +329,11 @@ def _searched(arguments, snapshots, groups, kept):
     for line in (f"{encoder}; latent coordinates: {d}, at most {most} {limit}", *others):
         tell(line)
     more = randsmap.tuning.advised_components(result)
-    if more is not None:
+    if more is not None and arguments.parameters is None:  # the search's errors are of encoded and decoded fields
+        (now,) = result.results_.error[result.results_.chosen]
         tell(
-            f"with {more} coordinates it would be about {result.error_with_one_more_component_:.2g}, although the "
-            f"spectrum shows no other: try --components {more}"
+            f"with {more} coordinates it would be about {result.error_with_one_more_component_:.2g} instead of "
+            f"{now:.2g} in the search, although the spectrum shows no other: try --components {more}"
         )
     if result.on_edge_:
         edges = ", ".join(result.on_edge_)
@@ -365,7 +367,8 @@ def _tuned(arguments, model, parameter, snapshots, groups):
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
     fields, _ = flattened(snapshots, "the snapshots")
     split = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=0.2, random_state=arguments.seed)
-    training, validation = (fields[part] for part in next(split.split(fields, groups=groups)))
+    parts = next(split.split(fields, groups=check_groups(groups, len(fields))))
+    training, validation = (fields[part] for part in parts)
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
     result = randsmap.tune(model, grid, None, training, None, validation, progress=True)
     (value,) = result.best_params_.values()

@@ -324,16 +324,16 @@ class Samples:
 
 
 def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
-    """Groups as numbers from 0 on, (n,), at least two of them; None if there are none."""
+    """Groups as numbers from 0 on, (n,), in the order they appear: names change nothing; at least two, or None."""
     if groups is None:
         return None
     groups = as_labels(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
-    names, labels = np.unique(groups, return_inverse=True)
-    if len(names) < 2:
+    _, first, labels = np.unique(groups, return_index=True, return_inverse=True)
+    if len(first) < 2:
         raise ValueError("groups must name at least two groups, one of which can be held out, got one")
-    return labels.astype(np.intp)
+    return first.argsort().argsort()[labels]
 
 
 _ALWAYS_REFINED = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better

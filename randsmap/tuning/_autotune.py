@@ -115,9 +115,9 @@ def autotune(
         `error` (mean held-out error, NaN if the encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`;
         decoder_results_ : Results, of the decoder's trials; held_out_error_ : float, the mean of `held_out_`: of the
         selected encoder, fitted with a search for its decoder to the other samples, NaN if these fits fail;
-        error_with_one_more_component_ : float, an estimate: it is computed if the search's error exceeds 1 %, all
-        coordinates that the spectrum shows are used, there are 3 samples per coordinate and the one more, and no
-        trajectories without groups, else NaN;
+        error_with_one_more_component_ : float, an estimate, to be compared with the selected encoder's `error` in
+        `results_`: it is computed if that exceeds 1 %, all coordinates that the spectrum shows are used, there are 3
+        samples per coordinate and the one more, and no trajectories without groups, else NaN;
         on_edge_ : list of str, the parameters on an edge of the search.
 
     Raises
@@ -181,7 +181,7 @@ def autotune(
             if asked and (
                 labels is not None or trajectories_in_words(sample) is None
             ):  # errors between neighbours mislead
-                more = search.one_more(best)
+                more = search.one_more(best) * best.error
             widths = _WIDTHS["leading"]
             if isinstance(encoder, DiffusionMaps) and not min(widths) < encoder.epsilon_scale < max(widths):
                 edges.append("epsilon_scale")
@@ -204,7 +204,7 @@ def autotune(
         results_=table,
         decoder_results_=found.results_,
         held_out_error_=best_model.held_out_.mean,
-        error_with_one_more_component_=more * best_model.held_out_.mean,
+        error_with_one_more_component_=more,
         on_edge_=found.on_edge_ + edges,
     )
 
@@ -433,9 +433,9 @@ def _too_few_outside(labels: NDArray[np.intp]) -> ValueError:
 
 # -- In words ---------------------------------------------------------------------------------------
 def advised_components(result: Bunch) -> int | None:
-    """One more latent coordinate than `autotune` found, if that lowers the held-out error much; else None."""
-    much = 0.7  # documented; the estimate is of two folds only
-    if not result.error_with_one_more_component_ < much * result.held_out_error_:
+    """One more latent coordinate than `autotune` found, if that lowers the search's error much; else None."""
+    table, more, much = result.results_, result.error_with_one_more_component_, 0.7  # the estimate is of two folds only
+    if np.isnan(more) or more >= much * table.error[table.chosen].item():
         return None
     return int(result.best_model_.encoder_.n_components) + 1
 
