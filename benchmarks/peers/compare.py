@@ -730,7 +730,8 @@ def rows_tuning(options):
         fitted = clone(decoder).set_params(features__slope=slope).fit(Y, F)
         return fitted, randsmap.metrics.relative_l2(F_validation, fitted.predict(Y_validation)).mean()
 
-    validation = tuning._Validation(F, F_validation, len(slopes), {"features__slope": slopes})
+    data = (Y, F), (Y_validation, F_validation)
+    validation = tuning._Validation(*data, len(slopes), {"features__slope": slopes}, decoder, None)
 
     def in_coefficients():
         validation.begin([decoder])
