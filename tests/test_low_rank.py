@@ -2,10 +2,11 @@
 
 import pickle
 
+import mpmath
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.preprocessing import PolynomialFeatures
+from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures
 
 import randsmap
 from randsmap import (
@@ -304,3 +305,22 @@ def test_the_bound_includes_the_round_off_of_the_solution(seed):
     if fitted.solver_ == "lowrank":  # otherwise there is no bound, and `fit` has taken another solver
         missed = np.linalg.norm(fitted.predict(Y) - exact.predict(Y)) / np.linalg.norm(F - F.mean(axis=0))
         assert missed <= fitted.error_bound_
+
+
+@pytest.mark.parametrize("offset, regularization", [(0.0, 1e-9), (10.0, 1e-9), (100.0, 1e-9), (1000.0, 1e-6)])
+def test_the_bound_includes_the_round_off_of_features_beside_their_mean(offset, regularization):
+    rng = np.random.default_rng(0)
+    Y, W, b = rng.uniform(-1, 1, (16, 1)), rng.normal(0, 0.2, (1, 30)), rng.uniform(0, 6, 30)
+    F = np.exp(-(((np.linspace(0.3, 0.7, 4) - 0.5 - 0.2 * Y) / 0.2) ** 2))
+    features = FunctionTransformer(lambda Y: offset + np.cos(Y @ W + b))
+    decoder = RFNNDecoder(features, solver="lowrank", regularization=regularization, latent_scale=None, center=True)
+    decoder.fit(Y, F)
+    with mpmath.workdps(50):
+        rest = mpmath.eye(16) - mpmath.ones(16) / 16
+        Phi, G = (rest * mpmath.matrix(A.tolist()) for A in (features.transform(Y), F))
+        K = Phi * Phi.T
+        missed = mpmath.matrix(decoder.predict(Y).tolist()) - (mpmath.matrix(F.tolist()) - G)
+        for j in range(4):
+            missed[:, j] -= K * mpmath.lu_solve(K + mpmath.mpf(regularization) * mpmath.eye(16), G[:, j])
+        missed = float(mpmath.norm(missed) / mpmath.norm(G))
+    assert decoder.solver_ == "lowrank" and missed <= decoder.error_bound_

@@ -67,8 +67,8 @@ class LowRank:
 
         |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
 
-    With a table of Phi V (see `ProjectionTable`), whose error is E, |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|) is
-    added to that, and in any case the round-off of alpha.
+    Added to that are |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|), E being the error of a table of Phi V (see
+    `ProjectionTable`) and the round-off of features whose mean is taken off, and the round-off of alpha.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class LowRank:
         self._sums: Any = None
         self._Z: _Values | None = None
         self.tau = np.inf
-        # errors |E|_2 that a table of Phi V may have (0: no table) and has
-        self._table_goal = self._table_error = 0.0
+        # errors |E|_2 that a table of Phi V may have (0: no table), and that its rows have
+        self._table_goal = self._row_error = 0.0
         self._table: ProjectionTable | None = None
         self._is_useful = self._grow_for(regularizations)
 
@@ -176,7 +176,9 @@ class LowRank:
         self._is_projected, self._fields = True, F
         outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
         self._right = np.vstack([self._Vt, outside])
-        self._table, self._table_error = self._cheaper_table() or (None, 0.0)
+        self._table, self._row_error = self._cheaper_table() or (None, 0.0)
+        if not self.bias:  # what Phi and decoded fields lose while the mean, the larger part, is in them
+            self._row_error += 8 * _EPS * float(np.sqrt(self.n) * np.linalg.norm(self._features.mean))
         if self.n * len(self._right) <= _STORED:
             self._Z = self.whole()
         if F is not None:
@@ -304,8 +306,7 @@ class LowRank:
             left = float(np.sqrt(min(max(left / energy, 0.0) + 8 * _EPS * self.n, 1.0)))  # with its round-off
             a = float(np.sqrt(length / energy))
             bound = self._certificate(regularization) * left + _round_off(size, regularization, a, left, squared)
-            if self._table_error:
-                bound += self._table_error * (left / (2 * np.sqrt(regularization)) + a)
+            bound += self._row_error * (left / (2 * np.sqrt(regularization)) + a)
             if bound <= self.tol:
                 break
         return alpha, bound
@@ -323,7 +324,7 @@ class LowRank:
         """Weights (L, n) of the fields, less their mean without a bias, in those decoded at `points`, always the same;
         None where |Phi (A - A*)| <= tol |F| is not known for all fields."""
         for _ in self._passes(None, regularization):
-            if self._certificate(regularization) + self._table_error / np.sqrt(regularization) > self.tol:
+            if self._certificate(regularization) + self._row_error / np.sqrt(regularization) > self.tol:
                 continue
             centre(self)
             Z = self._rows_at(points)

@@ -121,7 +121,7 @@ class RandomFeatureRegression(RidgeDecoder):
         "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, the others 1 to 100 times `tol`.
     tol
         For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
-        A* being the exact ridge solution and F less its mean with `center`, without the round-off of the factorisation.
+        A* being the exact ridge solution and F less its mean with `center`; round-off is in it for "lowrank" alone.
         None: 1e-8 for low rank, where "auto" takes no more, and 1e-7 for Krylov. The others refuse it.
     max_iter
         For "krylov", "auto" too: iterations after which it stops with a ConvergenceWarning. None: 500. The others
