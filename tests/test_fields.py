@@ -505,6 +505,70 @@ def test_dates_of_another_unit_and_rows_of_stacked_axes_are_the_same(labelled):
     np.testing.assert_array_equal(model.transform(other), model.transform(labelled))
 
 
+def test_equal_labels_of_other_types_are_equal_and_missing_ones_only_each_other():
+    X = with_labels(np.arange(24))
+    model = clone(MODELS["POD alone"]).fit(X)
+    np.testing.assert_array_equal(model.transform(X.assign_coords(cell=np.arange(24.0))), model.transform(X))
+    for last in (np.nan, np.inf):
+        X = with_labels(np.r_[np.arange(23.0), last])
+        model = clone(MODELS["POD alone"]).fit(X)
+        np.testing.assert_array_equal(model.transform(X), model.transform(ROWS))
+        for other in (X[:, ::-1], X.assign_coords(cell=np.r_[np.arange(23.0), 23.0])):
+            with pytest.raises(ValueError, match="X has other labels along 'cell'"):
+                model.transform(other)
+
+
+def test_cells_are_compared_however_axes_are_stacked_and_coordinates_kept():
+    """Stacked axes, their coordinates without an index (as in netCDF files), and axes of other names."""
+    xarray = pytest.importorskip("xarray")
+    y = np.linspace(-40, 40, NY)
+    grid = xarray.DataArray(F, dims=("time", "y", "x"), coords={"y": y, "x": np.linspace(0, 90, NX)})
+    rows = grid.stack(cell=("y", "x"))
+    renamed = xarray.DataArray(F, dims=("time", "j", "i"), coords={"y": ("j", y)})
+    reversed_rows = grid[:, ::-1].stack(cell=("y", "x"))
+    for fields, same, wrong in (
+        (grid, rows, reversed_rows),
+        (grid, rows.reset_index("cell"), reversed_rows.reset_index("cell")),
+        (rows, rows.reset_index("cell"), rows[:, ::-1].reset_index("cell")),
+        (grid, renamed, renamed.assign_coords(y=("j", y[::-1]))),
+        (grid, grid.variable, grid.variable.transpose("time", "x", "y")),
+        (grid.variable, grid, grid.transpose("time", "x", "y")),
+    ):
+        model = clone(MODELS["diffusion maps"]).fit(fields)
+        latents = model.transform(fields)
+        np.testing.assert_array_equal(model.transform(same), latents)
+        flat = wrong[0] if wrong.ndim == 2 else wrong[:1]
+        weighted = randsmap.KernelDecoder(cell_weights=wrong[0])
+        for call, *given in (
+            (model.transform, wrong),
+            (model.vjp, latents[:1], flat),
+            (metrics.relative_l2, fields, wrong),
+            (weighted.fit, Y, fields),
+        ):
+            with pytest.raises(ValueError, match="has other labels along '[xy]'|has the dimens|(have|of) shape"):
+                call(*given)
+
+
+def test_lists_of_labelled_arrays_are_refused(labelled):
+    for parts in (list(labelled.transpose("time", "x", "y")), tuple(labelled.variable), [labelled[0], F[1]]):
+        with pytest.raises(TypeError, match="X is a .* of labelled arrays, .*: give one array, from xarray.concat"):
+            randsmap.POD(2).fit(parts)
+
+
+def test_labels_that_are_bytes_come_back_as_their_text():
+    X = with_labels(np.array([f"S{i}" for i in range(24)], "S3"))
+    model = clone(MODELS["POD alone"]).fit(X)
+    assert list(model.inverse_transform(model.transform(X)).cell.values) == [f"S{i}" for i in range(24)]
+    assert len(model.transform(X.assign_coords(cell=X.cell.astype(str)))) == N
+
+
+def test_one_date_of_a_calendar_is_saved(tmp_path):
+    cftime, X = pytest.importorskip("cftime"), with_labels(np.arange(24))
+    X = X.assign_coords(when=cftime.DatetimeNoLeap(2000, 2, 28))
+    clone(MODELS["POD alone"]).fit(X).save(tmp_path / "m.npz")
+    assert randsmap.load(tmp_path / "m.npz").inverse_transform(np.zeros((1, 3))).when.item() == X.when.item()
+
+
 def test_tables_are_compared_and_give_arrays(tmp_path):
     pandas = pytest.importorskip("pandas")
     names = [f"S{i}" for i in range(24)]

@@ -159,11 +159,16 @@ def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def refuse_unreadable(X: Any, name: str) -> None:
-    """Raise for what NumPy would misread or load whole: sparse, masked, dask and xarray Dataset."""
+    """Raise for what NumPy would misread or load whole: sparse, masked, dask, Dataset, lists of labelled arrays."""
     if hasattr(X, "toarray"):
         raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
     if hasattr(X, "data_vars"):
         raise TypeError(f"{name} is an xarray {type(X).__name__}: give one of its variables, a DataArray")
+    if isinstance(X, (list, tuple)) and any(axes_of(part) and part.ndim for part in X):
+        raise TypeError(
+            f"{name} is a {type(X).__name__} of labelled arrays, whose axes NumPy would not compare: give one array, "
+            "from xarray.concat(..., 'sample') or pandas.DataFrame"
+        )
     # np.asarray would read the values below the mask, such as netCDF's fill value 1e37, as data
     masks = [np.ma.getmask(part) for part in (X if isinstance(X, (list, tuple)) else [X])]
     if any(map(np.any, masks)):

@@ -55,7 +55,7 @@ class FieldShape:
         """Vectors (n, *shape) or (*shape,) as rows (n, M) or (M,), by their labels, others as they are."""
         refuse_unreadable(V, name)
         shape = np.shape(V)
-        self.compare(V, name, samples=shape != self.shape)
+        self.compare(V, name, samples=len(shape) > 1 and shape != self.shape)
         if len(self.shape) > 1 and shape[-len(self.shape) :] == self.shape and len(shape) <= len(self.shape) + 1:
             return np.asarray(V).reshape(*shape[: -len(self.shape)], -1)
         return V
@@ -187,7 +187,7 @@ def reshape_for(part: Any, X: Any, layout: FieldShape) -> Any:
     if not isinstance(part, FieldOutputMixin):
         return X
     parameters = [v for value in vars(part).values() for v in (value if isinstance(value, tuple) else [value])]
-    if any(hasattr(value, "iloc") or hasattr(value, "coords") for value in parameters):
+    if any(hasattr(value, "iloc") or hasattr(value, "sizes") for value in parameters):
         return layout.restored(X)
     return X if len(layout.shape) < 2 else X.reshape(len(X), *layout.shape)
 

@@ -43,8 +43,8 @@ class Labels:
             if dims[0] not in along  # of these samples, which others do not have
         ]
         table = hasattr(X, "iloc")
-        name = None if table or X.name is None else str(X.name)
-        return cls(dims, name, _as_json(X.attrs), coords, table)
+        name = None if table else getattr(X, "name", None)
+        return cls(dims, name if name is None else str(name), _as_json(X.attrs), coords, table)
 
     def array(self, fields: NDArray[np.float64]) -> Any:
         """Fields (n, *shape) as a DataArray."""
@@ -78,15 +78,17 @@ class Labels:
             whose = whose.removeprefix("the fields of ")
             raise ValueError(f"{name} has the dimensions {dims}, those of {whose} were {kept}: transpose it")
         ours = list(_by_cells(self))
-        theirs = {key: (axes, kind, values) for keys, axes, kind, values in ours for key in keys}
+        theirs = {key: (axes, kind, values, len(keys) > 1) for keys, axes, kind, values in ours for key in keys}
         indexed = {axes for keys, axes, *_ in ours if len(keys) > 1}
         for keys, axes, kind, here in _by_cells(given):
             key = next((key for key in keys if key in theirs), None)
-            # beside an index, other coordinates need not be the same: they may be measured
-            if key is None or (len(keys) == 1 and all((axis,) in indexed for axis in axes)):
+            if key is None:
                 continue
-            their_axes, their_kind, there = theirs[key]
-            if axes != their_axes and isinstance(key, str):
+            their_axes, their_kind, there, index = theirs[key]
+            # beside an index, other coordinates need not be the same: they may be measured
+            if len(keys) == 1 and not index and all((axis,) in indexed for axis in axes):
+                continue
+            if isinstance(key, str) and (axes != their_axes or here.shape != there.shape):
                 here, there = _spread(here, axes, shapes[1]), _spread(there, their_axes, shapes[0])
             check_equal(here, there, f"{name} has other labels along {keys[0]!r} than {whose}", (kind, their_kind))
 
@@ -110,10 +112,10 @@ def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], A
     if hasattr(X, "iloc"):
         dims = ("index", "columns")[: X.ndim]
         return dims, [(dim, (dim,), axis, {}) for dim, axis in zip(dims, X.axes)]
-    if not (hasattr(X, "dims") and hasattr(X, "coords")):
+    if not (hasattr(X, "dims") and hasattr(X, "sizes")):
         return None
     coords = []
-    for name, coordinate in X.coords.items():
+    for name, coordinate in getattr(X, "coords", {}).items():  # a Variable of xarray has none
         values = coordinate.to_index() if coordinate.ndim == 1 else coordinate.values
         if name not in coordinate.dims and hasattr(X.indexes.get(name), "levels"):
             values = None  # its values are in the index of its dimension
@@ -150,10 +152,9 @@ def _stored(values: Any) -> tuple[str, Any]:
         import cftime
 
         (calendar,) = calendars
-        return f"cftime {calendar}", cftime.date2num(array, _SINCE, calendar).astype(np.int64)
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "latin-1")
-    text = tuple(map(str, values if hasattr(values, "equals") else array.ravel()))
+        return f"cftime {calendar}", np.asarray(cftime.date2num(array, _SINCE, calendar), dtype=np.int64)
+    words = values if hasattr(values, "equals") else array.ravel()
+    text = tuple(word.decode("latin-1") if isinstance(word, bytes) else str(word) for word in words)
     try:
         same = array.dtype.kind in "mM" or (kind not in ("object", "str") and _restored(kind, text).equals(values))
     except (TypeError, ValueError):  # a type that pandas does not read
@@ -229,10 +230,12 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
     if "range" in kinds and (both - set("iuf") or not np.array_equal(np.sort(here), np.sort(there))):
         return
     if "f" in both and not both - set("iuf"):
-        gaps, size = np.diff(np.unique(there)), np.abs(there).max(initial=0.0)
+        here, there = here.astype(np.float64), there.astype(np.float64)
+        known = there[np.isfinite(there)]
+        gaps, size = np.diff(np.unique(known)), np.abs(known).max(initial=0.0)
         # float32 has seven digits
         tolerance = max(min(1e-6 * size, gaps.min(initial=np.inf) / 2), np.finfo(np.float32).eps * size)
-        differ = np.abs(here - there) > tolerance
+        differ = ~np.isclose(here, there, rtol=0.0, atol=tolerance, equal_nan=True)
     else:
         differ = here != there if len(both) == 1 or not both - set("iu") else here.astype(str) != there.astype(str)
     for i in np.flatnonzero(differ)[:1]:

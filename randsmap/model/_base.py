@@ -144,7 +144,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
         """
         given: Any = X
         fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
-        if out is None and hasattr(given, "coords") and given.shape == np.shape(fields):
+        if out is None and hasattr(given, "sizes") and given.shape == np.shape(fields):
             return given.copy(data=np.asarray(fields))  # with the samples' labels, too
         return fields
 
