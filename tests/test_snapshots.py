@@ -266,6 +266,32 @@ def test_columns_that_may_count_the_rows_are_told(tmp_path, text, fields, values
 
 
 @pytest.mark.parametrize(
+    ("head", "index", "told"),
+    [
+        (",,c0,c1,c2", "0,{k},", "^$"),
+        ("run,t,c0,c1,c2", "7,{k}5,", "'run'.*numbers.*'t'.*times"),
+        (",run,t,c0,c1,c2", "{k},7,{k}5,", "'run'.*numbers.*'t'.*times"),
+        ("id,time,a,b,c", "7,{k}5,", "'id'.*numbers.*'time'.*times"),
+        ("sim_time,x=0.1,x=0.2,x=3e1", "0.{k},", "'sim_time', is taken for the numbers"),
+        ("year,u [0],u [1],u [2]", "199{k},", "'year', is taken for the numbers"),
+        ("sim_time,a,b,c", "0.{k},", None),
+        (",year,a,b,c", "{k},199{k},", None),
+        (None, "0.{k},", None),
+    ],
+)
+def test_columns_that_name_the_rows_are_left_out_or_told(tmp_path, head, index, told):
+    values = np.random.default_rng(0).uniform(size=(6, 3)).round(3)
+    rows = [index.format(k=k) + ",".join(map(str, row)) for k, row in enumerate(values)]
+    read, warned = read_text(tmp_path / "a.csv", "\n".join([*filter(None, [head]), *rows]))
+    np.testing.assert_array_equal(read[:, -3:], values)
+    assert read.shape == (6, 3 + (told is None))
+    assert re.search(told or "first column rises as no other does", warned)
+    rows = [",".join(map(str, row)) + f",{k}.5" for k, row in enumerate(values)]
+    told = read_text(tmp_path / "a.csv", "\n".join(["a,b,c,time", *rows]))[1]
+    assert "'time' is taken for a cell: put it first" in told
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "0,1,2\n0.5,0.25,1\n",  # columns of pandas without an index

@@ -31,6 +31,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"(^|\s)#(?!N/A|NUM!|DIV/0!|REF!|VALUE!|NAME\?|NULL!).*", re.DOTALL)  # not a spreadsheet's error
+_NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
 
@@ -68,6 +69,13 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
         leave = bool(fields and levels)
         _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
         table = table[:, int(leave) :]
+    elif fields and key is None and table.shape[1] > 1 and len(table) > 4:
+        with np.errstate(all="ignore"):
+            steps = np.diff(table[:100], axis=0)
+            rising = (steps > 0).all(axis=0)
+            even = rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))
+        if any(alike[0] and not alike[1:].any() for alike in (rising, even)):
+            _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
     return table
 
 
@@ -276,14 +284,18 @@ def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) ->
 
 def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
     """How many of the first columns have no values, but names or times of the rows."""
-    if len(names) < 2:
-        return 0
-    skipped = int(not any(names[0]))  # nameless, as pandas and R write it
-    own = names[skipped]
-    name = next(filter(TIME.fullmatch, own), None)
+    skipped = next((k for k, own in enumerate(names[:-1]) if any(own)), 0)  # nameless, as pandas and R write them
     # above numbered columns, the first has the name of their level
     labelled = any(not any(map(_is_name, level[1:])) and _is_name(level[0]) for level in zip(*names, strict=True))
-    if len(names) > 1 + skipped and (fields if name else not skipped and (labelled or _INDEX.fullmatch(own[-1]))):
+    kinds = [_NUMBER.sub("0", "/".join(own)) for own in names]  # of cells such as c0 and x=0.1
+    odd = next((k for k, kind in enumerate(kinds) if "0" in kind), 0)
+    odd *= fields and all("0" in kind for kind in kinds[odd:]) and len(kinds) - odd >= 3 * len({*kinds[odd:]})
+    while len(names) > 1 + skipped:
+        own = names[skipped]
+        name = next(filter(TIME.fullmatch, own), None)
+        indexed = skipped < odd or (labelled and not skipped) or _INDEX.fullmatch(own[-1])
+        if not (fields if name else indexed):
+            break
         what, name = ("times", name) if name else ("numbers", "/".join(filter(None, own)))
         _assume(
             path,
@@ -291,6 +303,9 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
             f"{name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
         )
         skipped += 1
+    late = [name for own in names[skipped + 1 :] for name in own if fields and TIME.fullmatch(name)]
+    if late:
+        _assume(path, f"the column {late[0]!r} is taken for a cell: put it first if it has times")
     return skipped
 
 
