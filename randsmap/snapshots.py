@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, as_labels
 from randsmap._interface.callers import public, warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
@@ -127,11 +127,11 @@ def read_columns(
 def read_labels(path: Path, n: int, *, key: str | None = None) -> NDArray[Any]:
     """Labels of n rows from an array of a file with names (MATLAB's may be text), a .npy file, or a text."""
     if path.suffix.lower() == ".mat" and key is not None:
-        return _read_mat(path, key, (NUMBERS, "char", "cell"))
+        return as_labels(_read_mat(path, key, (NUMBERS, "char", "cell")), str(path))
     if path.suffix.lower() in HAVE_NAMES or _start(path).startswith(_NPY):
-        return read_numbers(path, key=key)
+        return as_labels(read_numbers(path, key=key), str(path))
     try:
-        return read_label_column(path, n, key)
+        return as_labels(read_label_column(path, n, key), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"{path} is neither a .npy file nor text") from None
 

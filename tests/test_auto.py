@@ -12,7 +12,7 @@ import randsmap as rm
 from randsmap import metrics
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
-from randsmap.decoders._auto import Samples, Trial, bounded_errors, score_of, starts_of
+from randsmap.decoders._auto import Samples, Trial, bounded_errors, check_groups, score_of, starts_of
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
 from randsmap.reports._model_report import evaluate
 from randsmap.tuning import FAMILIES
@@ -482,3 +482,12 @@ def test_cells_that_are_split_change_nothing(door):
     for plain, parts in zip(figures(F[:36], F[36:], of_cells), figures(F[:36, split], F[36:, split], of_parts)):
         # lambda down to 1e-12 of the kernel amplifies round-off
         np.testing.assert_allclose(parts, plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max(initial=0))
+
+
+@pytest.mark.parametrize("missing", ["", " ", None, np.nan, np.datetime64("NaT"), "pandas"])
+def test_a_label_that_is_missing_is_no_group(missing):
+    if isinstance(missing, str) and missing:
+        missing = missing if missing.isspace() else pytest.importorskip("pandas").NA
+    for labels in ([1, missing, 2], [missing, "b"], np.array([2.5, missing], dtype=object)):
+        with pytest.raises(ValueError, match=r"groups\[\d\] is .*no label: give these samples a group"):
+            check_groups(labels, len(labels))

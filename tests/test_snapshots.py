@@ -199,6 +199,7 @@ def read_text(path, content, read=read_snapshots, **options):
 
 # a cell in the first line, a cell in any other, and the dialects that they may stand in
 LOST = (
+    "#BEZUG! #WERT! #\xa1VALOR! #NOM? #SPILL! #NV #N/D "
     "1.2345-101 ******** -nan(ind) <0.001 1.5f #NUM! #DIV/0! #N/A 1.#QNAN n.d. BDL missing O.5 NA -- 0x1F 1_000 1'000"
 ).split()
 
@@ -252,6 +253,7 @@ def test_what_is_assumed_of_a_text_is_told(tmp_path, text, warning):
 @pytest.mark.parametrize(
     ("text", "fields", "values"),
     [
+        ("3,4e+01\n5,6e-01\n", 2, 2),
         ("mine,a,b\n0,1,2\n1,3,4.5\n2,5,6\n", 2, 3),  # parameters may count
         ("a b\n1 1 2\n2 3 4.5\n3 5 6\n", 2, 3),
         ("0,1.5,2\n1,3,4\n2,5,6\n", 3, 3),
@@ -303,6 +305,8 @@ def test_columns_that_name_the_rows_are_left_out_or_told(tmp_path, head, index, 
         "x,0.1,0.2\n1,2,3\n",
         "1.234;2,5\n3;4\n",
         "0,05\n0,7\n",
+        "1,15e+01\n3,5e+01\n",
+        "1.5,2.5\n####,2.5\n",
         "x\n0,5\n0,7\n",
         '"1,000.5","2"\n"1","2"\n',
         "1 000;2,5\n1;2\n",
@@ -341,6 +345,13 @@ def test_labels_are_read_in_the_dialects_of_tables(tmp_path, text, key, warning)
     assert read_text(tmp_path / "a.csv", "run 1\nrun 1\nrun 2\n", read_labels, n=3)[0].tolist() == ["run 1"] * 2 + [
         "run 2"
     ]
+    assert [*read_text(tmp_path / "a.csv", "# runs\nrun #1\nrun #1 # again\nrun #2\n", read_labels, n=3)[0]] == [
+        "run #1",
+        "run #1",
+        "run #2",
+    ]
+    with pytest.raises(ValueError, match=r"a.csv\[1\] is '', no label"):
+        read_text(tmp_path / "a.csv", ",run\n0,a\n1,\n2,b\n", read_labels, n=3)
     with pytest.raises(ValueError, match="2 columns of labels"):
         read_text(tmp_path / "a.csv", "x,a\ny,a\nz,b\n", read_labels, n=3)
 

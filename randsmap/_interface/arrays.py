@@ -318,6 +318,10 @@ def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
     labels = np.asarray(labels)
     if labels.dtype.kind in "cV":
         raise ValueError(f"{name} must be numbers, dates or text, got {labels.dtype}")
+    if labels.dtype.kind not in "biu":
+        for k, label in enumerate(labels.ravel()):
+            if str(label).strip() in ("", "nan", "NaN", "NaT", "None", "<NA>"):
+                raise ValueError(f"{name}[{k}] is '{label}', no label: give these samples a group, or leave them out")
     if labels.dtype == object:
         try:
             np.unique(labels)

@@ -30,7 +30,9 @@ _VALUE = re.compile(
     r"true|false|(over|under)flow",
     re.IGNORECASE,
 )
-_COMMENT = re.compile(r"(^|\s)#(?!N/A|NUM!|DIV/0!|REF!|VALUE!|NAME\?|NULL!).*", re.DOTALL)  # not a spreadsheet's error
+# but not errors of spreadsheets in any language, and entries that are too wide
+_COMMENT = re.compile(r"(^|\s)#(?!\S*[!?]([\s,;|]|$)|N/?[ADV]\b|#*[,;|\t]).*", re.DOTALL)
+_BEHIND = re.compile(r"^\s*#.*|\s#(\s.*|$)", re.DOTALL)  # of labels such as run #1
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
@@ -81,7 +83,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
 
 def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
     """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
-    lines = [text.strip() for _, text in _lines(path, [])]
+    lines = [text.strip() for _, text in _lines(path, [], _BEHIND)]
     n_names = int(len(lines) == n + 1)
     for separator in (";", "\t", ",", "|", None):
         table = [_entries(line, separator) for line in lines]
@@ -110,14 +112,14 @@ def _assume(path: Path, text: str) -> None:
 
 
 # -- Lines and their entries ---------------------------------------------------------------------------
-def _lines(path: Path, comments: list[str]) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, comments: list[str], comment: re.Pattern[str] = _COMMENT) -> Iterator[tuple[int, str]]:
     """The numbered lines of a text without comments and empty ones; the comments before them go to the list."""
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     arrays, begun = 0, False
     with open(path, encoding=encoding) as file:
         for number, text in enumerate(file, 1):
-            line = text if "#" not in text or '"' in text.partition("#")[0] else _COMMENT.sub("", text)
+            line = text if "#" not in text or '"' in text.partition("#")[0] else comment.sub("", text)
             line = line.rstrip("\r\n")
             if line.strip() and not line.lstrip().startswith("%"):
                 begun = True
@@ -167,9 +169,13 @@ def _counts(words: Sequence[str]) -> bool:
 
 def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], separator: str | None, width: int) -> None:
     """Warn of two columns of integers that may be one of decimal commas; ValueError if they probably are."""
-    if separator != "," or width != 2 or not all(re.fullmatch(r"\s*[-+]?\d+,\d+\s*", line) for line in lines):
+    if (
+        separator != ","
+        or width != 2
+        or not all(re.fullmatch(r"\s*[-+]?\d+,\d+([edq][-+]?\d+)?\s*", line, re.I) for line in lines)
+    ):
         return
-    if any(len(level) == 1 for level in levels) or any(re.search(r",0\d", line) for line in lines):
+    if any(len(level) == 1 for level in levels) or any(re.search(r",(0\d|\d\d+[edq])", line, re.I) for line in lines):
         raise ValueError("its commas may be decimal commas: write points, or end each line with a semicolon")
     if not levels:
         _assume(path, "its commas are taken for separators of two columns, not for decimal commas")
