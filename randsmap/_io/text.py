@@ -76,7 +76,8 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
             steps = np.diff(table[:100], axis=0)
             rising = (steps > 0).all(axis=0)
             even = rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))
-        if any(alike[0] and not alike[1:].any() for alike in (rising, even)):
+        alike = np.array([rising, even])
+        if (alike[:, 0] > alike[:, 1:].any(axis=1)).any():
             _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
     return table
 
