@@ -32,6 +32,7 @@ START = """\
 #ifdef __FAST_MATH__
 #error "randsmap.c cannot be compiled with -ffast-math"
 #endif
+typedef char randsmap_c_cannot_be_compiled_with_fsingle_precision_constant[sizeof(0.1) == sizeof(double) ? 1 : -1];
 #if defined(__clang__) /* what parts of -ffast-math allow, no macro tells of: it is taken back here */
 #pragma float_control(precise, on)
 #elif defined(__GNUC__)
