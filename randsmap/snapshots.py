@@ -228,16 +228,29 @@ def _imported(name: str, path: Path) -> Any:
 _SPARSE = ("data indices", "data row col", "data offsets shape", "data coords shape", "data ir jc", "data ridx cidx")
 
 
-def _is_sparse(names: Collection[str]) -> bool:
-    return any(set(parts.split()) <= set(names) for parts in _SPARSE)
+# kinds of arrays beside which another one is read without a word, since they hold no fields
+_NO_FIELDS = {"char", "string", "sq_string", "labels", "function", "function_handle"}
+
+
+def _sparse_prefixes(names: Collection[str]) -> list[str]:
+    """What the names of the parts of sparse matrices begin with: S/ of S/data, a_ of a_data, nothing of data."""
+    prefixes = [name.removesuffix("data") for name in names if name.endswith("data")]
+    return [at for at in prefixes if any({at + part for part in parts.split()} <= set(names) for parts in _SPARSE)]
 
 
 def _chosen(
     shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, others: Mapping[str, str] | None = None
 ) -> str:
     """The name of the array that is meant, of those with these shapes; `others` are no arrays of real numbers."""
+    others = dict(others or {})
+    for prefix in _sparse_prefixes({**shapes, **others}):
+        if not prefix:
+            raise ValueError(f"{path} holds a sparse matrix, which has to be written dense (toarray)")
+        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(prefix)}
+        others = {name: kind for name, kind in others.items() if not name.startswith(prefix)}
+        others[prefix.rstrip("/_.")] = "sparse"
     listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
-    rest = ", ".join(f"{name} ({kind})" for name, kind in (others or {}).items())
+    rest = ", ".join(f"{name} ({kind})" for name, kind in others.items())
     besides = f", besides {rest}" if rest else ""
     if key is not None:
         path_of_key = key.replace(".", "/").strip("/")
@@ -248,11 +261,12 @@ def _chosen(
     wide = [name for name, shape in shapes.items() if sum(length > 1 for length in shape) >= 2]
     candidates = wide or list(shapes)
     if len(candidates) > 1:
-        raise ValueError(f"{path} has several arrays: {listed}. Name one of them with key (--key)")
+        raise ValueError(f"{path} has several arrays: {listed}{besides}. Name one of them with key (--key)")
     if not candidates:
         dense = " (a sparse matrix has to be written dense)" if "sparse" in rest else ""
         raise ValueError(f"{path} has no array of numbers{besides}{dense}")
-    if "sparse" in rest or "complex" in rest:
+    rest = ", ".join(f"{name} ({kind})" for name, kind in others.items() if kind.split()[-1] not in _NO_FIELDS)
+    if rest:
         warn_caller(
             f"{path}: {candidates[0]} is read, and {rest} passed over. key (--key) {candidates[0]!r} confirms it"
         )
@@ -295,8 +309,6 @@ def _refuse_key(key: str | None, what: str) -> None:
 def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
     with _as_value_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        if _is_sparse(members):
-            raise ValueError("it holds a sparse matrix, which has to be written dense (toarray)")
         shapes, others = {}, {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
@@ -304,7 +316,7 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
                 if dtype.kind in "buif":
                     shapes[name] = shape
                 else:
-                    others[name] = dtype.name
+                    others[name] = dtype.name + " labels" * (dtype.kind in "USMm" and len(shape) < 2)
         with archive.open(members[_chosen(shapes, key, path, others)]) as file:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
 
@@ -324,6 +336,10 @@ def _read_mat(path: Path, key: str | None, kinds: Collection[str] = (NUMBERS,)) 
             return arrays[_chosen(shapes, key, path, others)].read()
 
 
+# types of Octave's that are stored as arrays of their numbers
+_OCTAVE_NUMBERS = re.compile(r"bool|((float|bool|u?int\d+) )?(matrix|scalar)")
+
+
 def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
     h5py, start = _imported("h5py", path), _start(path)
     # these programs write columns first, which HDF5 has as an array of reversed axes
@@ -332,24 +348,32 @@ def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
         found: dict[str, tuple[str, bool]] = {}
         others: dict[str, str] = {}
 
+        def word(value: Any) -> str:
+            return str(np.ravel(value).astype(str)[0])
+
         def note(path: str, node: Any) -> None:
             if path.startswith("#") or any(path.startswith(f"{other}/") for other in others):
                 return  # MATLAB keeps contents of cells in #refs#
             octave = "OCTAVE_NEW_FORMAT" in (node.parent if path.endswith("/value") else node).attrs
             name = re.sub(r"/value\b", "", path) if octave else path
-            kind = str(np.ravel(node.attrs.get("MATLAB_class", "")).astype(str)[0])
+            kind = word(node.attrs.get("MATLAB_class", ""))
+            if octave and path.endswith("/value") and "type" in node.parent:
+                kind = word(node.parent["type"][()])
             if not isinstance(node, h5py.Dataset):
-                if "MATLAB_sparse" in node.attrs or _is_sparse(node):
+                frame = word(node.attrs.get("pandas_type", ""))
+                if "MATLAB_sparse" in node.attrs:
                     others[name] = "sparse"
+                elif frame.endswith("table") or frame == "frame" and node.attrs.get("nblocks", 1) > 1:
+                    others[name] = "pandas table: write numbers of one type, with format='fixed'"
             elif node.shape is None or "MATLAB_empty" in node.attrs or "OCTAVE_EMPTY_MATRIX" in node.attrs:
                 return  # HDF5's empty data space, or the shape of an empty array
-            elif node.dtype.kind in "buif" and kind in {"", *NUMBER_CLASSES}:
+            elif node.dtype.kind in "buif" and (not kind or kind in NUMBER_CLASSES or _OCTAVE_NUMBERS.fullmatch(kind)):
                 found[name] = path, by_columns or bool(kind) or octave or "rhdf5-NA.OK" in node.attrs
             elif node.dtype.kind == "c" or node.dtype.names in (("real", "imag"), ("r", "i")):
                 others[name] = "complex"
+            elif kind or node.dtype.kind != "S" and not h5py.check_string_dtype(node.dtype):
+                others[name] = kind or ("table" if node.dtype.names else node.dtype.name)
 
-        if _is_sparse(file):
-            raise ValueError("it holds a sparse matrix, which has to be written dense")
         file.visititems(note)
         shapes = {name: file[at].shape[:: -1 if turned else 1] for name, (at, turned) in found.items()}
         at, turned = found[_chosen(shapes, key, path, others)]
@@ -378,8 +402,12 @@ def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.
 def _read_netcdf(path: Path, key: str | None) -> Any:
     xarray = _imported("xarray", path)
     with _as_value_error(path, "a netCDF file"):
+        options = {"mask_and_scale": False, "decode_timedelta": False}
         try:
-            opened = xarray.open_dataset(path, mask_and_scale=False, decode_timedelta=False)
+            if _start(path).startswith(_HDF5):
+                groups = xarray.open_groups(path, **options)
+            else:
+                groups = {"": xarray.open_dataset(path, **options)}
         except ValueError as error:
             if "IO backends" not in str(error) and "netcdf4" not in str(error).lower():
                 raise
@@ -389,8 +417,7 @@ def _read_netcdf(path: Path, key: str | None) -> Any:
             raise ImportError(
                 f"{path} needs h5netcdf or netCDF4 in addition to xarray: pip install 'randsmap[files]'"
             ) from None
-        with opened:
-            return _variable(opened, key, path)
+        return _variable(groups, {}, key, path)
 
 
 def _read_zarr(path: Path, key: str | None) -> Any:
@@ -400,16 +427,22 @@ def _read_zarr(path: Path, key: str | None) -> Any:
         if isinstance(node, zarr.Array):
             _refuse_key(key, "it")
             return _unpacked(_native(np.asarray(node[...])), node.attrs, path, node.fill_value)
-        if _is_sparse(set(node)):
-            raise ValueError("it holds a sparse matrix, which has to be written dense")
         xarray = _imported("xarray", path)
         options = {"consolidated": False, "mask_and_scale": False, "decode_timedelta": False}
-        with xarray.open_zarr(str(path), **options) as opened:
-            return _variable(opened, key, path)
+        groups: dict[str, Any] = {}
+        others: dict[str, str] = {}
+        nodes = [("", node)]
+        for at, group in nodes:
+            nodes += [(f"{at}/{name}", member) for name, member in group.groups()]
+            try:
+                groups[at] = xarray.open_zarr(str(path), group=at or None, **options)
+            except KeyError:
+                others |= {f"{at}/{name}".strip("/"): "array of axes without names" for name in group.array_keys()}
+        return _variable(groups, others, key, path)
 
 
-def _variable(dataset: Any, key: str | None, path: Path) -> Any:
-    """A variable of a dataset that is not decoded, and its coordinates, in physical values."""
+def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None, path: Path) -> Any:
+    """A variable in groups (datasets) that are not decoded, and its coordinates, in physical values."""
 
     def physical(stored: Any) -> Any:
         values, attributes = _native(stored.values), stored.attrs
@@ -418,8 +451,16 @@ def _variable(dataset: Any, key: str | None, path: Path) -> Any:
         array.attrs = {name: value for name, value in attributes.items() if name not in _PACKING}
         return array
 
-    shapes = {str(name): value.shape for name, value in dataset.data_vars.items() if value.dtype.kind in "buif"}
-    array = physical(dataset[_chosen(shapes, key, path)].load())
+    found = {
+        f"{at}/{name}".strip("/"): array for at, group in groups.items() for name, array in group.data_vars.items()
+    }
+    shapes = {name: array.shape for name, array in found.items() if array.dtype.kind in "buif"}
+    others |= {name: array.dtype.name for name, array in found.items() if array.dtype.kind in "cV"}
+    try:
+        array = physical(found[_chosen(shapes, key, path, others)].load())
+    finally:
+        for group in groups.values():
+            group.close()
     packed = [
         name for name, place in array.coords.items() if place.dtype.kind in "buif" and _PACKING & set(place.attrs)
     ]

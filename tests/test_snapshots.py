@@ -492,6 +492,78 @@ def test_an_array_beside_sparse_or_complex_ones_is_read_with_a_warning(tmp_path)
         np.testing.assert_array_equal(read_snapshots(tmp_path / name, key="U"), PHYSICAL)
 
 
+PASSED_OVER = {
+    "sparse in a struct": ("a.mat", {"r": {"U": sparse.eye_array(5, format="csc")}}, r"r/U \(sparse"),
+    "complex in a struct": ("a.mat", {"r": {"U": FIELDS * 1j}}, r"r/U \(complex128"),
+    "structs": ("a.mat", {"r": np.array([(FIELDS,), (FIELDS,)], dtype=[("U", "O")])}, r"r \(struct"),
+    "structs in a struct": ("a.mat", {"r": {"s": np.zeros(2, [("U", "O")])}}, r"r/s \(struct"),
+    "cells": ("a.mat", {"U": np.array([FIELDS, FIELDS[:2]], dtype=object)}, r"U \(cell"),
+    "cells in a struct": ("a.mat", {"r": {"U": np.array([FIELDS, 1.0], dtype=object)}}, r"r/U \(cell"),
+    "objects": ("a.npz", {"U": np.array([{}])}, r"U \(object"),
+    "dates": ("a.npz", {"U": np.zeros((8, 5), "M8[s]")}, r"U \(datetime64\[s\]"),
+    "records": ("a.npz", {"U": np.zeros(8, [("a", "f8"), ("b", "f8")])}, r"U \(void128"),
+    "parts": ("a.npz", {"a_data": TIMES, "a_indices": TIMES, "a_indptr": TIMES}, r"a \(sparse"),
+    "table": ("a.h5", {"U": np.zeros(8, [("a", "f8"), ("b", "f8")])}, r"run/U \(table"),
+    "parts in HDF5": ("a.h5", {"U_data": TIMES, "U_indices": TIMES, "U_indptr": TIMES}, r"run/U \(sparse"),
+    "cells of -v7.3": ("b.mat", {}, r"c \(cell"),
+    "group of zarr": ("a.zarr", {}, r"c \(sparse"),
+    "group of netCDF": ("a.nc", {}, r"c \(sparse"),
+}
+
+
+@pytest.mark.parametrize("kind", PASSED_OVER)
+def test_an_array_is_not_read_in_place_of_another_without_a_word(tmp_path, kind):
+    name, arrays, passed_over = PASSED_OVER[kind]
+    if name == "a.nc":
+        with pytest.importorskip("h5netcdf").File(tmp_path / name, "w") as file:
+            file.dimensions = {"k": 7, "x": 5}
+            file.create_variable("mesh", ("k", "x"), "f8", data=FIELDS[:, 0])
+            for part in ("data", "indices", "indptr"):
+                file.create_variable(f"c/{part}", ("k",), "f8", data=TIMES)
+    else:
+        WRITERS[name](tmp_path / name, mesh=IN_COLUMNS[0], t=TIMES, **arrays)
+    if name == "b.mat":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(tmp_path / name, "a") as file:
+            file.create_dataset("c", data=np.full((1, 2), file["mesh"].ref, object), dtype=h5py.ref_dtype)
+            file["c"].attrs["MATLAB_class"] = np.bytes_("cell")
+    elif name == "a.zarr":
+        for part in ("data", "indices", "indptr"):
+            pytest.importorskip("zarr").open_group(str(tmp_path / name)).create_array(f"c/{part}", data=TIMES)
+    with pytest.warns(UserWarning, match=rf"mesh is read, and {passed_over}[^,]*\) passed over"):
+        read_snapshots(tmp_path / name)
+
+
+def test_arrays_in_groups_of_netCDF_and_zarr_are_found(tmp_path):
+    xarray, _ = pytest.importorskip("xarray"), pytest.importorskip("h5netcdf")
+    inner, outer = (xarray.Dataset({name: (("k", "x"), PHYSICAL)}) for name in ("U", "mesh"))
+    outer.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    inner.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", group="run/1", mode="a")
+    pytest.importorskip("zarr")
+    outer.to_zarr(tmp_path / "a.zarr", consolidated=False)
+    inner.to_zarr(tmp_path / "a.zarr", group="run/1", mode="a", consolidated=False)
+    for name in ("a.nc", "a.zarr"):
+        with pytest.raises(ValueError, match=r"several arrays: mesh \(3, 4\), run/1/U \(3, 4\)"):
+            read_snapshots(tmp_path / name)
+        np.testing.assert_array_equal(read_snapshots(tmp_path / name, key="run/1/U"), PHYSICAL)
+
+
+@pytest.mark.parametrize(
+    "kind", ["diagonal matrix", "float diagonal matrix", "permutation matrix", "string", "frame", "frame_table"]
+)
+def test_what_programs_store_in_parts_in_HDF5_is_refused(tmp_path, kind):
+    with pytest.importorskip("h5py").File(tmp_path / "a.h5", "w") as file:
+        group = file.create_group("U")
+        if "frame" in kind:
+            group.attrs["pandas_type"], group.attrs["nblocks"] = np.bytes_(kind), 2
+            group["block0_values"], group["block1_values"] = PHYSICAL, PHYSICAL[:, :1]
+        else:
+            group.attrs["OCTAVE_NEW_FORMAT"] = np.uint8(1)
+            group["type"], group["value"] = np.bytes_(kind), np.ones((1, 4))
+    with pytest.raises(ValueError, match=r"no array of numbers, besides U \((pandas table|.*matrix|string)"):
+        read_snapshots(tmp_path / "a.h5")
+
+
 @pytest.mark.parametrize("program", ["Octave", "Octave struct", "Julia", "R", "h5py", "HDF5 in a .mat file"])
 def test_axes_of_HDF5_are_those_of_the_program_that_wrote_it(tmp_path, program):
     h5py = pytest.importorskip("h5py")
@@ -705,12 +777,13 @@ def test_mat_files_give_the_type_of_the_class_whatever_numbers_are_stored(tmp_pa
     head = element(6, struct.pack("=2I", 6, 0)) + element(5, struct.pack("=2i", 2, 3)) + small
     array = element(14, head + element(2, bytes(range(6))))
     # a string of MATLAB's new kind: its flags and name, and what only MATLAB reads
-    opaque = element(14, element(6, struct.pack("=2I", 17, 0)) + element(1, b"label") + element(1, b"MCOS"))
+    names = b"".join(element(1, name) for name in (b"label", b"MCOS", b"string"))
+    opaque = element(14, element(6, struct.pack("=2I", 17, 0)) + names)
     unnamed = element(14, element(6, struct.pack("=2I", 9, 0)) + element(5, struct.pack("=2i", 1, 8)) + element(1, b""))
     mark = b"\x00\x01IM" if sys.byteorder == "little" else b"\x01\x00MI"
     (tmp_path / "a.mat").write_bytes(b"MATLAB 5.0 MAT-file".ljust(124) + mark + array + opaque + unnamed)
     np.testing.assert_array_equal(read_snapshots(tmp_path / "a.mat"), [[0.0, 2, 4], [1, 3, 5]], strict=True)
-    with pytest.raises(ValueError, match=r"it has U \(2, 3\), besides label \(opaque\)"):
+    with pytest.raises(ValueError, match=r"it has U \(2, 3\), besides label \(class string\)"):
         read_snapshots(tmp_path / "a.mat", key="label")
 
 

@@ -29,7 +29,7 @@ _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8
 # classes of arrays, those of numbers with their types
 _DTYPES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 _OPAQUE = 17
-_OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", _OPAQUE: "opaque"}
+_OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function"}
 _Elements = Iterator[tuple[int, memoryview]]
 
 
@@ -137,6 +137,8 @@ def _array(content: memoryview, order: str) -> tuple[str, MatArray, _Elements]:
             raise ValueError(f"an array has the shape {shape}")
     name = bytes(next(elements)[1]).decode("latin1")
     kind = _OTHERS.get(code, f"class {code}")
+    if code == _OPAQUE:  # "MCOS" and the name of the class
+        kind = next(elements) and f"class {bytes(next(elements)[1]).decode('latin1')}"
     if code in _DTYPES:
         is_complex = flags & 0x800
         kind = np.result_type(_DTYPES[code], np.complex64).name if is_complex else NUMBERS
@@ -203,13 +205,15 @@ def _cells(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[n
 def _members(
     name: str, struct: MatArray, elements: _Elements, order: str, depth: int = 0
 ) -> Iterator[tuple[str, MatArray]]:
-    """(name/field, array) of the numbers in a struct, as HDF5 names them; of an array of structs nothing."""
+    """(name/field, array) of what is in a struct, as HDF5 names it; an array of structs is one."""
     length = int(_integers(elements, order)[:1].sum())
     fields = bytes(next(elements)[1])
     # each struct in a struct is a call, of which Python allows about 1000
     if depth > 50 or (fields and (length < 1 or len(fields) % length)):
         raise ValueError(f"the struct {name} is damaged")
     if math.prod(struct.shape) != 1 or not fields:
+        if math.prod(struct.shape) and fields:
+            yield name, struct
         return
     for start in range(0, len(fields), length):
         kind, content = next(elements)
@@ -219,7 +223,7 @@ def _members(
         path = f"{name}/{fields[start : start + length].partition(bytes(1))[0].decode('latin1')}"
         if member.kind == "struct":
             yield from _members(path, member, inner, order, depth + 1)
-        elif member.kind == NUMBERS:
+        elif member.kind != "empty":
             yield path, member
 
 
