@@ -326,6 +326,27 @@ def test_a_text_that_may_be_read_in_two_ways_is_refused(tmp_path, text):
 
 
 @pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ("sparse matrix\n# nnz: 2\n# rows: 3\n# columns: 2", "type 'sparse matrix' is not read. Save double"),
+        ("diagonal matrix\n# rows: 2\n# columns: 2", "type 'diagonal matrix'"),
+        ("range\n# base, limit, increment", "type 'range'"),
+        ("string\n# elements: 1\n# length: 3", "type 'string'"),
+        ("matrix\n# ndims: 2", "type 'matrix'"),
+        ("matrix\n# rows: 9\n# columns: 2", "its head states 9 rows, it has 2"),
+        ("matrix\n# rows: 2\n# columns: 3", "its head states 3 columns, it has 2"),
+        (None, "MatrixMarket's text is not read"),
+    ],
+)
+def test_text_with_a_head_is_what_the_head_states(tmp_path, head, reason):
+    head = f"# Created by Octave 8\n# name: U\n# type: {head}" if head else "%%MatrixMarket matrix array real general"
+    with pytest.raises(ValueError, match=f"a.txt .*{reason}"):
+        read_text(tmp_path / "a.txt", f"{head}\n1 2\n3 4.5\n")
+    table, told = read_text(tmp_path / "a.txt", "# rows: 9\n# type: run\n1 2\n3 4.5\n")
+    assert table.tolist() == [[1, 2], [3, 4.5]] and not told
+
+
+@pytest.mark.parametrize(
     ("text", "key", "warning"),
     [
         ("a\na\nb\n", None, ""),

@@ -41,6 +41,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
     """Numbers (n, p) of a text: the column `key`, or all but names of rows and, with `fields`, a first one of times."""
     comments: list[str] = []
     lines = [text for _, text in islice(_lines(path, comments), 20)]
+    stated = _stated(comments)
     separator = _separator(lines)
     rows = [_entries(text, separator) for text in lines]
     first = int(len(rows) > 1 and all(len(row) > 1 and not row[0] for row in rows))  # each begins with a separator
@@ -66,6 +67,11 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
         only = first + _column(["/".join(filter(None, levels)) for levels in names], key)
         columns = slice(only, only + 1)
     table = _numbers(path, passed, separator, first, width, first + len(row), columns)
+    for what, there in (("rows", len(table)), ("columns", width)):
+        if int(stated.get(what, there)) != there:
+            raise ValueError(
+                f"its head states {stated[what]} {what}, it has {there}: it may be cut off. Write it again"
+            )
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
     if not alone and _counts([f"{value:.15g}" for value in table[:, 0]]):
         leave = bool(fields and levels)
@@ -130,6 +136,18 @@ def _lines(path: Path, comments: list[str], comment: re.Pattern[str] = _COMMENT)
             arrays += text.startswith("# name: ")
             if arrays > 1:
                 raise ValueError(f"line {number}: Octave's text holds several arrays. Save it with -v7")
+
+
+def _stated(comments: Sequence[str]) -> dict[str, str]:
+    """What the head of Octave's text says of the array; ValueError if its lines are not the rows of a matrix."""
+    if comments and comments[0].startswith("MatrixMarket"):
+        raise ValueError("MatrixMarket's text is not read: scipy.io.mmread reads it. Save a dense array as .npy")
+    stated = dict(re.findall(r"^ (name|type|ndims|rows|columns): (.*)", "\n".join(comments), re.MULTILINE))
+    if not {"name", "type"} <= {*stated}:
+        return {}
+    if "ndims" in stated or stated["type"] not in ("matrix", "scalar", "float matrix", "float scalar"):
+        raise ValueError(f"Octave's text of type {stated['type']!r} is not read. Save double(full(x)) with -v7")
+    return stated
 
 
 def _entries(line: str, separator: str | None) -> list[str]:
