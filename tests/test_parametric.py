@@ -231,3 +231,18 @@ def test_phases_that_jump_between_neighbours_are_warned_of():
     t = np.linspace(0, 1, 12)
     with pytest.warns(UserWarning, match="the way round"):
         ParametricModel(registered(), SPLINE).fit(t, moving(t, speed=5.0))
+
+
+@pytest.mark.parametrize("seen", [1.0, -1.0])
+def test_a_gap_of_parameters_in_which_phases_may_turn_by_more_than_half_is_warned_of(seen):
+    t = np.linspace(0, 1, 48)
+    t = seen * np.delete(t, np.s_[15:33])  # 0.4 wide: theta turns by 0.8 of a turn, which looks like -0.2
+    with pytest.warns(UserWarning, match=r"by 5\.\d+ from .* to .* as fast as elsewhere: the way round"):
+        ParametricModel(registered(), SPLINE).fit(t, ring(0.1 + 2 * t, 0.1 + 0 * t))
+
+
+def test_a_wide_step_of_a_parameter_that_phases_do_not_depend_on_is_no_gap():
+    parameters = np.array([(t, other) for t in np.linspace(0, 1, 20) for other in (0, 0.5, 1)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ParametricModel(registered(), SPLINE).fit(parameters, ring(2 * parameters[:, 0], 0.1 + 0 * parameters[:, 0]))

@@ -37,9 +37,9 @@ class InvariantParameters:
         Values m of the invariants. None: the mean over the training fields.
     invariant_tol
         The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4 for float32 and
-        1e-2 for float16 fields. From 1.0 on nothing is required of the fields: without `invariant_values` each field
-        has its own values (in- and outflow). Decoding latents then needs `invariant_values`; where fields are
-        reconstructed or compared, their own are taken.
+        1e-2 for float16 fields. Below 1.0 every decoded field gets the one m, whatever its own values. From 1.0 on
+        nothing is required of the fields: without `invariant_values` each has its own values (in- and outflow).
+        Decoding latents then needs `invariant_values`; where fields are reconstructed or compared, their own are taken.
     cell_weights
         Positive weights, such as cell volumes, of the norm of fields: in it the correction is smallest, and errors are
         measured. They may have the fields' shape. In a `ManifoldModel`, None means those of the encoder.

@@ -50,7 +50,8 @@ class ParametricModel(Model):
 
     Theta of a `ShiftRegistration` is unwrapped from each snapshot to the next: along the parameter, or along the
     shortest tree that joins the parameters, first those of one group. If neighbours then differ by a turn, as around a
-    circle of parameters, its cosine and sine are interpolated instead.
+    circle of parameters, its cosine and sine are interpolated instead. It warns of gaps in which theta may
+    turn by more than a third.
 
     References
     ----------
@@ -225,20 +226,26 @@ def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) 
     labels = np.zeros(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     apart = 2 * float(np.linalg.norm(np.ptp(Z, axis=0)))  # groups are joined last
     out, parent, distance = theta.copy(), np.zeros(n, dtype=np.intp), np.full(n, np.inf)
-    joined, current, largest = np.zeros(n, dtype=bool), 0, 0.0
+    joined, current, steps, distance[0] = np.zeros(n, dtype=bool), 0, np.zeros(n), 0.0
     for _ in range(n):
         joined[current] = True
-        step = float(_wrapped(theta[current] - theta[parent[current]]))
-        out[current], largest = out[parent[current]] + step, max(largest, abs(step))
+        steps[current] = _wrapped(theta[current] - theta[parent[current]])
+        out[current] = out[parent[current]] + steps[current]
         away = np.linalg.norm(Z - Z[current], axis=1)
         away += apart * (labels != labels[current])
         closer = ~joined & (away < distance)
         parent[closer], distance[closer] = current, away[closer]
         current = int(np.argmin(np.where(joined, np.inf, distance)))
-    if largest > 2 * np.pi / 3:
+    distance[labels != labels[parent]] = 0
+    # in the widest gap a step of more than half a turn looks like a small one: what do those of its direction say
+    wide, away, largest = int(np.argmax(distance)), Z - Z[parent], float(abs(steps).max())
+    alike = (distance > 0) & (abs(away @ away[wide]) > 0.9 * distance * distance[wide]) & (np.arange(n) != wide)
+    across = float(distance[wide] * abs(steps[alike]).sum() / max(distance[alike].sum(), 1e-300))
+    if max(largest, across) > 2 * np.pi / 3:
+        gap = f", by {across:.3g} from {X[parent[wide]]} to {X[wide]} if it changes as fast as elsewhere"
         warn_caller(
-            f"theta of neighbouring parameters differs by up to {largest:.3g}: the way round is "
-            "uncertain, and predictions in between may be far off. Give snapshots at more parameters"
+            f"theta of neighbouring parameters differs by up to {largest:.3g}{gap if across > largest else ''}: the "
+            "way round is uncertain, and predictions in between may be far off. Give snapshots at more parameters"
         )
     near = NeighborIndex(Z).query(Z, min(2 * X.shape[1] + 1, n))[1]
     turned = np.abs(out[:, None] - out[near]) > 1.5 * np.pi  # by another way than the tree's
