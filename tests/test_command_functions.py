@@ -127,7 +127,13 @@ def test_held_out_errors_are_those_of_fits_without_these_snapshots(bumps, at_par
         decoded = fitted.predict(grid[held]) if at_parameters else fitted.reconstruct(F[held])
         expected = metrics.scaled_l2(F[held], decoded, reference=np.median(np.linalg.norm(F, axis=1)))
         np.testing.assert_allclose(found.errors[held], expected, rtol=1e-9)
-    assert f"{found.errors.max():.4g} at most (row {found.errors.argmax()}); 36 of 36" in found.in_words
+    spread = np.std([found.errors[groups == g].mean() for g in range(3)], ddof=1) / np.sqrt(3)
+    assert found.standard_error == pytest.approx(spread, rel=1e-9)
+    assert (
+        f"{found.mean:.2g} +- {spread:.1g} (over 3 groups) in the mean, {np.median(found.errors):.2g} in"
+        in found.in_words
+    )
+    assert f"{found.errors.max():.2g} at most (row {found.errors.argmax()}); 36 of 36" in found.in_words
 
 
 @pytest.mark.parametrize("renamed", [str, lambda g: None if g == 3 else f"run {-g}"])
@@ -135,7 +141,7 @@ def test_the_names_of_groups_change_nothing(tmp_path, bumps, renamed, capsys):
     """Integers as text are sorted otherwise: 0, 1, 10, 11, 2, ..."""
     F, grid = bumps
     model, search = ManifoldModel(POD(2), KernelDecoder(length_scale=1.0)), randsmap.AutoDecoder(n_trials=2)
-    runs, found = np.arange(36) // 3, []
+    runs, found = np.arange(36) // 2, []
     for groups in (runs, [renamed(g) for g in runs.tolist()]):
         parametric = ParametricModel(model, search).fit(grid, F, groups=groups)
         chosen = randsmap.autotune(F, groups=groups, n_trials=1, families="thin-plate")

@@ -387,8 +387,8 @@ def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
     if result.best_index_ > 0:
         of_few, of_modes = result.held_out_errors_
         tell(
-            f"fields at parameters: held-out relative L2 error {of_modes:.4g} from {share:.3%} of the variance in POD "
-            f"modes, {of_few:.4g} from the coordinates above: the modes are taken, --components keeps few coordinates"
+            f"fields at parameters: held-out relative L2 error {of_modes:.2g} from {share:.3%} of the variance in POD "
+            f"modes, {of_few:.2g} from the coordinates above: the modes are taken, --components keeps few coordinates"
         )
     repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
     if groups is None and repeated:

@@ -80,6 +80,7 @@ class HeldOutErrors:
 
     rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
     errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # scaled as by `metrics.scaled_l2`
+    groups: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # by first appearance; else rows
     n_snapshots: int = saved(Parameter(int, low=1))  # of the fit
     n_turns: int = saved(Parameter(int, low=0))  # fits without a part of the snapshots
     n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
@@ -92,6 +93,15 @@ class HeldOutErrors:
         return float(self.errors.mean()) if len(self.errors) else np.nan
 
     @property
+    def standard_error(self) -> float:
+        """Standard error of the mean over the groups, or snapshots, that were left out; NaN of fewer than two."""
+        names, numbers = np.unique(self.groups, return_inverse=True)
+        if len(names) < 2 or not np.isfinite(self.mean):
+            return np.nan
+        sums = np.bincount(numbers, self.errors - self.mean)
+        return float(np.sqrt(sums @ sums * len(names) / (len(names) - 1)) / len(self.errors))
+
+    @property
     def in_words(self) -> str:
         """The error and how it was found."""
         if not self.n_turns:
@@ -100,10 +110,16 @@ class HeldOutErrors:
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
         if self.along_trajectories:
             parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
+        spread, over = (
+            self.standard_error,
+            f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}",
+        )
+        known = not self.along_trajectories and np.isfinite(spread)  # neighbours in time are no independent samples
+        mean = f"{self.mean:.2g} +- {spread:.1g} (over {over})" if known else f"{self.mean:.2g}"
         return (
-            f"held-out relative L2 error{of} {self.mean:.4g} in the mean, {self.errors[worst]:.4g} at most (row "
-            f"{self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} snapshots, each left out of one of "
-            f"{self.n_turns} fits ({parts})"
+            f"held-out relative L2 error{of} {mean} in the mean, {np.median(self.errors):.2g} in the median, "
+            f"{self.errors[worst]:.2g} at most (row {self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} "
+            f"snapshots, each left out of one of {self.n_turns} fits ({parts})"
         )
 
 

@@ -69,8 +69,8 @@ class ManifoldModel(ReconstructionMixin, Model):
     field_shape_ : tuple of int
         Shape of a field: (M,) for rows.
     held_out_ : HeldOutErrors or None
-        Of `autotune` or `randsmap fit`: `rows`, `errors`, `mean`, `in_words`, and how they were found (`n_snapshots`,
-        `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
+        Of `autotune` or `randsmap fit`: `rows`, `errors`, `mean`, `standard_error`, `in_words`, and how they were
+        found (`groups`, `n_snapshots`, `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
     training_latents_ : ndarray (n, d) or None
         Latents of the training fields without a decoder, which would know them.
 
