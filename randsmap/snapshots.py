@@ -388,7 +388,7 @@ def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
 
 def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, unwritten: Any) -> NDArray[Any]:
     """Physical values, with a warning of attributes that may say how they are stored, but have no common meaning."""
-    names = sorted(name for name in attributes if name.lower() in _UNCERTAIN and name not in _PACKING)
+    names = sorted(name for name in attributes if _UNCERTAIN.fullmatch(name.replace("_", "")) and name not in _PACKING)
     if names:
         warn_caller(f"{path}: values are read as they are stored, without regard to the attributes {', '.join(names)}")
     return _physical(values, attributes, unwritten)
@@ -438,6 +438,11 @@ def _read_zarr(path: Path, key: str | None) -> Any:
                 groups[at] = xarray.open_zarr(str(path), group=at or None, **options)
             except KeyError:
                 others |= {f"{at}/{name}".strip("/"): "array of axes without names" for name in group.array_keys()}
+                continue
+            for name, array in group.arrays():
+                own = array.attrs.get("_FillValue", array.fill_value or None)
+                if not isinstance(own, str):  # of format 3, which xarray decodes
+                    groups[at].variables[name].attrs["_FillValue"] = own
         return _variable(groups, others, key, path)
 
 
@@ -445,8 +450,8 @@ def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None
     """A variable in groups (datasets) that are not decoded, and its coordinates, in physical values."""
 
     def physical(stored: Any) -> Any:
-        values, attributes = _native(stored.values), stored.attrs
-        unwritten = None if "_FillValue" in attributes else _UNWRITTEN.get(values.dtype.str[1:])
+        values, attributes = _native(stored.values), {k: v for k, v in stored.attrs.items() if v is not None}
+        unwritten = None if "_FillValue" in stored.attrs else _UNWRITTEN.get(values.dtype.str[1:])
         array = stored.copy(data=_unpacked(values, attributes, path, unwritten))
         array.attrs = {name: value for name, value in attributes.items() if name not in _PACKING}
         return array
@@ -482,9 +487,15 @@ _PACKING = {
     *("_FillValue", "missing_value", "scale_factor", "add_offset"),
     *("valid_min", "valid_max", "valid_range", "_Unsigned"),
 }
-_UNCERTAIN = {"scale", "offset", "slope", "intercept", "gain", "nodata", *map(str.lower, _PACKING)}
+_UNCERTAIN = re.compile(
+    r"(?i)(scal(e|ing))?(factor|slope|offset)|scal(e|ing)|addoffset|intercept|gain|multiplier|unsigned"
+    r"|valid(min|max|range)|(code)?(fill|missing|nodata|undef)(val(ue)?s?)?"
+)
 # the netCDF library writes these where a program has written nothing
-_UNWRITTEN = {"f4": 9.969209968386869e36, "f8": 9.969209968386869e36, "i2": -32767, "i4": -2147483647}
+_UNWRITTEN = {
+    **dict.fromkeys(("f4", "f8"), 9.969209968386869e36),
+    **{"i2": -(2**15) + 1, "i4": -(2**31) + 1, "i8": -(2**63) + 2, "u2": 2**16 - 1, "u4": 2**32 - 1, "u8": 2**64 - 2},
+}
 
 
 def _physical(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: Any = None) -> NDArray[Any]:
@@ -525,9 +536,13 @@ def _physical(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: An
 # -- Rows or columns -------------------------------------------------------------------------------
 def transposed_evidence(F: Any) -> str | None:
     """The sign that the columns of F are the fields, not its rows, or None: see `read_snapshots`."""
-    times = [name for name in map(str, getattr(F, "dims", ())) if TIME.fullmatch(name)]
-    if times and F.dims[0] not in times:
-        return f"its axis {times[0]!r} is not the first"
+    axes: Any = getattr(F, "dims", ())
+    times = [axis for axis in axes if TIME.fullmatch(str(axis))]
+    times += [
+        place.dims[0] for name, place in getattr(F, "coords", {}).items() if place.ndim == 1 and _are_times(name, place)
+    ]
+    if times and axes[0] not in times:
+        return f"its axis {str(times[0])!r} is not the first"
     if not isinstance(F, np.ndarray) or F.ndim < 2 or min(F.shape) < 2:
         return None
     with np.errstate(all="ignore"):  # values that are not finite raise where they are used
@@ -538,6 +553,13 @@ def transposed_evidence(F: Any) -> str | None:
         if F.ndim > 2 or F.shape[1] < 25 or len(F) < 4 * F.shape[1]:  # smoothness is chance
             return None
         return _evidence_of_smoothness(F)
+
+
+def _are_times(name: object, place: Any) -> bool:
+    """True for a coordinate of times, by its name or type or the attributes of CF (4.4)."""
+    about = {**place.encoding, **place.attrs}
+    says = about.get("axis") == "T" or about.get("standard_name") == "time" or " since " in str(about.get("units"))
+    return says or place.dtype.kind == "M" or TIME.fullmatch(str(name)) is not None
 
 
 def _equal_sums(F: NDArray[Any], axis: int) -> bool:

@@ -1,5 +1,6 @@
 """Files that users have, read into the arrays that were written."""
 
+import base64
 import contextlib
 import io
 import re
@@ -433,6 +434,47 @@ def test_packed_and_missing_values_follow_the_netCDF_conventions(tmp_path, name,
     assert read.dtype == (stored.dtype if name == "nothing" else read.dtype)
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("FillValue", "fill_value", "FILLVAL", "missing", "MissingValue", "CodeMissingValue", "NODATA_value"),
+        *("NoData", "ScaleFactor", "scaling_factor", "scale_offset", "Slope"),
+    ],
+)
+def test_other_names_of_fills_and_scales_are_told(tmp_path, name):
+    write_packed(tmp_path / "a.h5", PHYSICAL, {name: 0.5})
+    with pytest.warns(UserWarning, match=f"as they are stored, without regard to the attributes {name}"):
+        read_snapshots(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("dtype", ["i2", "i4", "i8", "u2", "u4", "u8", "f4", "f8"])
+def test_default_fills_of_the_netCDF_library_are_missing(tmp_path, dtype):
+    fills = {"i2": -32767, "i4": -2147483647, "i8": -9223372036854775806}
+    fills |= {"u2": 65535, "u4": 4294967295, "u8": 18446744073709551614}
+    stored = np.arange(12).reshape(3, 4).astype(dtype)
+    stored[2, 3] = fills.get(dtype, 9.969209968386869e36)
+    write_packed(tmp_path / "a.nc", stored, {})
+    assert np.argwhere(np.isnan(read_snapshots(tmp_path / "a.nc").to_numpy())).tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("case", ["zeros", "fill value", "attribute"])
+def test_fills_in_groups_of_zarr_are_those_of_the_array(tmp_path, zarr_format, case):
+    pytest.importorskip("xarray")
+    group = pytest.importorskip("zarr").open_group(str(tmp_path / "a.zarr"), mode="w", zarr_format=zarr_format)
+    names = {"dimension_names": ("k", "x")} if zarr_format == 3 else {}
+    fill_value = {"fill_value": -99.0} if case == "fill value" else {}
+    array = group.create_array("U", shape=(3, 4), dtype="f8", **names, **fill_value)
+    array[...] = np.nan_to_num(GAPS, nan={"zeros": 0.0, "fill value": -99.0, "attribute": -9999.0}[case])
+    if zarr_format == 2:
+        array.attrs["_ARRAY_DIMENSIONS"] = ["k", "x"]
+    if case == "attribute":  # xarray writes it so in format 3
+        encoded = base64.standard_b64encode(np.float64(-9999).tobytes()).decode()
+        array.attrs["_FillValue"] = -9999.0 if zarr_format == 2 else encoded
+    expected = np.nan_to_num(GAPS, nan=0) if case == "zeros" else GAPS
+    np.testing.assert_array_equal(read_snapshots(tmp_path / "a.zarr"), expected)
+
+
 @pytest.mark.parametrize("ending", [".nc", ".h5", ".mat", ".zarr"])
 def test_attributes_without_a_common_meaning_are_told(tmp_path, ending):
     write_packed(tmp_path / f"a{ending}", PHYSICAL, {"scale": 0.5, "Add_Offset": 2.0})
@@ -465,6 +507,34 @@ def test_times_that_are_not_the_first_axis_are_told(tmp_path):
     with pytest.warns(UserWarning, match=r"its axis 'time' is not the first.*\(--transpose\)"):
         np.testing.assert_array_equal(read_snapshots(tmp_path / "a.nc"), PHYSICAL)
     np.testing.assert_array_equal(read_snapshots(tmp_path / "a.nc", transpose=True), PHYSICAL.T)
+
+
+DATES = np.arange("2020-01-01", "2020-01-05", dtype="M8[D]").astype("M8[ns]")
+
+
+@pytest.mark.parametrize(
+    ("axis", "name", "times", "attributes"),
+    [
+        ("valid_time", "valid_time", DATES, {}),
+        ("record", "record", DATES, {}),
+        ("record", "when", DATES, {}),
+        ("record", "time", TIMES[:4], {}),
+        ("ocean_time", "ocean_time", TIMES[:4], {"axis": "T"}),
+        ("record", "record", TIMES[:4], {"standard_name": "time"}),
+        ("record", "record", TIMES[:4], {"units": "days since 2000-01-01", "calendar": "noleap"}),
+    ],
+)
+def test_times_are_known_by_their_coordinates(tmp_path, axis, name, times, attributes):
+    xarray, _ = pytest.importorskip("xarray"), pytest.importorskip("h5netcdf")
+    if "calendar" in attributes:
+        pytest.importorskip("cftime")
+    U = xarray.Dataset({"U": (("x", axis), PHYSICAL)}, coords={name: (axis, times, attributes)})
+    U.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    with pytest.warns(UserWarning, match=rf"its axis '{axis}' is not the first.*\(--transpose\)"):
+        read_snapshots(tmp_path / "a.nc")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        read_snapshots(tmp_path / "a.nc", transpose=True)
 
 
 @pytest.mark.parametrize(
