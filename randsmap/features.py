@@ -123,7 +123,7 @@ def check_frequency_range(low: float, high: float) -> tuple[float, float]:
 def check_latent_box(latent_box: Any, d: int) -> _Values:
     """A box of latent points given as (low, high), numbers or vectors, as (2, d)."""
     try:
-        low, high = latent_box
+        low, high = np.asarray(latent_box) if hasattr(latent_box, "iloc") else latent_box  # of a table, its rows
     except (TypeError, ValueError):
         raise ValueError(
             f"latent_box must be (low, high), two numbers or two vectors of length {d}, got {latent_box!r}"

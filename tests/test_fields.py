@@ -569,6 +569,60 @@ def test_one_date_of_a_calendar_is_saved(tmp_path):
     assert randsmap.load(tmp_path / "m.npz").inverse_transform(np.zeros((1, 3))).when.item() == X.when.item()
 
 
+def test_values_and_directions_of_samples_in_another_order_are_refused():
+    """By models too, whose parts are given latents without labels."""
+    pandas, _ = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    varying, index = ROWS * np.linspace(1, 2, N)[:, None], [f"r{i}" for i in range(N)]
+    decoder = randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0)
+    model = randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(varying)
+    latents = pandas.DataFrame(model.transform(varying), index, model.get_feature_names_out())
+    parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder()).fit(pandas.Series(Y[:, 0], index), varying)
+    mass = pandas.Series(varying.sum(axis=1), index)
+    labelled = pandas.DataFrame(latents).rename_axis("index").to_xarray().to_dataarray("latent").T
+    for call, X in ((model.inverse_transform, latents), (parametric.predict, pandas.Series(Y[:, 0], index))):
+        np.testing.assert_allclose(call(X, invariant_values=mass).sum(axis=1), mass)
+        with pytest.raises(ValueError, match="invariant_values has other labels along 'index' than "):
+            call(X, invariant_values=mass[::-1])
+    with pytest.raises(ValueError, match="invariant_values has other labels along 'index' than X"):
+        model.inverse_transform(labelled, invariant_values=mass[::-1], consistency=1)
+    for part in (model, model.decoder_):
+        with pytest.raises(ValueError, match="V has other labels along 'index' than X"):
+            part.jvp(latents, latents[::-1])
+
+
+LATENT_PARAMETERS = {
+    "length_scale": lambda s: randsmap.KernelDecoder(length_scale=s),
+    "latent_scale": lambda s: randsmap.KNNDecoder(3, latent_scale=s),
+    "features__length_scale": lambda s: randsmap.RFNNDecoder(randsmap.FourierFeatures(s), random_state=0),
+    "features__latent_box": lambda s: randsmap.RFNNDecoder(
+        randsmap.SigmoidFeatures(2.0, n_features=9, latent_box=(0 * s, s)), random_state=0
+    ),
+    "features__latent_box as a table": lambda s: randsmap.RFNNDecoder(
+        randsmap.SigmoidFeatures(2.0, n_features=9, latent_box=s.to_frame().dot([[0.0, 1.0]]).T), random_state=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LATENT_PARAMETERS)
+def test_parameters_of_each_latent_have_the_order_of_its_columns(name):
+    pandas = pytest.importorskip("pandas")
+    latents, scales = pandas.DataFrame(Y, columns=["a", "b"]), pandas.Series([1.0, 2.0], index=["a", "b"])
+    expected = LATENT_PARAMETERS[name](scales).fit(Y, ROWS).predict(Y)
+    np.testing.assert_array_equal(LATENT_PARAMETERS[name](scales).fit(latents, ROWS).predict(latents), expected)
+    with pytest.raises(ValueError, match=f"{name.split()[0]} has other labels than the columns of X, b at place 0"):
+        LATENT_PARAMETERS[name](scales[::-1]).fit(latents, ROWS)
+
+
+def test_a_box_of_latents_may_be_a_table():
+    pandas = pytest.importorskip("pandas")
+    box = [[0.1, 0.2], [5.0, 10.0]]
+    one, two = (
+        randsmap.SigmoidFeatures(2.0, n_features=9, latent_box=b, random_state=0).fit(Y)
+        for b in (box, pandas.DataFrame(box))
+    )
+    np.testing.assert_array_equal(one.transform(Y), two.transform(Y))
+
+
 def test_tables_are_compared_and_give_arrays(tmp_path):
     pandas = pytest.importorskip("pandas")
     names = [f"S{i}" for i in range(24)]

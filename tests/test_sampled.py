@@ -186,6 +186,23 @@ def test_masks_are_cells():
     np.testing.assert_array_equal(by_mask.velocity(0.0, Y[0]), by_index.velocity(0.0, Y[0]))
 
 
+def test_masks_are_compared_by_their_labels_and_may_have_a_fields_shape():
+    xarray = pytest.importorskip("xarray")
+    _, Y, F = fitted()
+    fields = xarray.DataArray(F.reshape(-1, 5, 8), dims=("n", "y", "x"), coords={"y": list("abcde"), "x": np.arange(8)})
+    decoder = KernelDecoder(length_scale=1.0).fit(Y, fields)
+    mask = fields[0] > fields[0].mean()
+    for given in (mask, mask.values, mask.values.ravel(), mask.stack(cell=("y", "x"))):
+        model = SampledModel(decoder, lambda t, f: f, given, stencil=given)
+        np.testing.assert_array_equal(model.cells, np.flatnonzero(mask.values))
+        np.testing.assert_array_equal(model.stencil, model.cells)
+    for wrong in (mask[::-1], mask.stack(cell=("y", "x"))[::-1]):
+        with pytest.raises(ValueError, match="cells has other labels along"):
+            SampledModel(decoder, lambda t, f: f, wrong)
+        with pytest.raises(ValueError, match="stencil: cells has other labels along"):
+            SampledModel(decoder, lambda t, f: f, mask, stencil=wrong)
+
+
 def test_only_the_cells_are_decoded():
     decoder, Y, _ = fitted(M=3000)
     spy = Spy(decoder)

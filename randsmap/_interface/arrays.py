@@ -83,7 +83,19 @@ def validate_data(
         raise
     if reset:
         check_domain(valid, name)
+        _check_columns(estimator, X, name)
     return valid
+
+
+def _check_columns(estimator: Any, X: Any, name: str) -> None:
+    """ValueError if parameters with a number for each column of X have other labels than these."""
+    columns = index_of(X, 1)
+    for key, value in estimator.get_params().items() if columns is not None else ():
+        for part in value if isinstance(value, tuple) else (value,):
+            index = index_of(part, getattr(part, "ndim", 1) - 1)
+            owner, _, parameter = key.rpartition("__")
+            if parameter in ("length_scale", "latent_scale", "latent_box") and owner in ("", "features", "regressor"):
+                _check_index(index, columns, f"{key} has other labels than the columns of {name}")
 
 
 def _with_names(X: Any, valid: NDArray[np.float64]) -> Any:
@@ -112,9 +124,13 @@ def check_samples(**arrays: Any) -> None:
         known, their_dims, theirs = first
         if X.ndim > 1 and dims[0] != their_dims[0] and (dims[0] in their_dims or their_dims[0] in dims):
             raise ValueError(f"{name} has the dimensions {dims}, those of {known} were {their_dims}: transpose it")
-        if index is not None and theirs is not None:
-            (kind, here), (their_kind, there) = comparable(index), comparable(theirs)
-            check_equal(here, there, f"{name} has other labels along {dims[0]!r} than {known}", (kind, their_kind))
+        _check_index(index, theirs, f"{name} has other labels along {dims[0]!r} than {known}")
+
+
+def _check_index(index: Any, theirs: Any, what: str) -> None:
+    if index is not None and theirs is not None:
+        (kind, here), (their_kind, there) = comparable(index), comparable(theirs)
+        check_equal(here, there, what, (kind, their_kind))
 
 
 def real_numbers(X: Any, name: str) -> NDArray[Any]:

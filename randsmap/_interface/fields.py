@@ -60,11 +60,11 @@ class FieldShape:
             return np.asarray(V).reshape(*shape[: -len(self.shape)], -1)
         return V
 
-    def cells(self, cells: Any) -> Any:
+    def cells(self, cells: Any, name: str = "cells") -> Any:
         """Indices of cells, of a mask by its labels; see `check_cells`."""
-        if real_numbers(cells, "cells").dtype == bool:
-            self.compare(cells, "cells", samples=False)
-        return check_cells(cells, self.n_cells, self.shape)
+        if real_numbers(cells, name).dtype == bool:
+            self.compare(cells, name, samples=False)
+        return check_cells(cells, self.n_cells, self.shape, name)
 
     def values(self, values: Any, name: str, *, columns: bool = False) -> Any:
         """One value a cell, or with `columns` several on one more axis, as (M,) or (M, q); others as given."""

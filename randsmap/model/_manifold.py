@@ -201,6 +201,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         t, at first 1, is halved.
         """
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
+        check_samples(X=X, invariant_values=invariant_values)
         X = latents_of(X, self.encoder_)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if self._lacks_rows(X):
@@ -300,6 +301,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         {latents} {directions} {cells} {returns_jvp} {raises_derivative}
         """
         derivative, given = self._decoding("jvp", cells=cells)
+        check_samples(X=X, V=V)
         tangents = derivative(latents_of(X, self.encoder_), V, **given)
         return tangents if cells is not None else self._as_given(tangents)
 

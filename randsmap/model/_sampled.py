@@ -12,8 +12,9 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, check_cells
+from randsmap._interface.arrays import as_array
 from randsmap._interface.callers import warn_caller
+from randsmap._interface.fields import FieldShape
 from randsmap._interface.parameters import check_count
 from randsmap._linalg.low_rank_ridge import farthest_points
 from randsmap._linalg.scales import in_norm, standard_deviations
@@ -194,8 +195,10 @@ class SampledModel:
         if not callable(rhs):
             raise TypeError(f"rhs must be callable as rhs(t, f), got {rhs!r}")
         self.decoder, self.rhs = decoder, rhs
-        self.cells = check_cells(cells, M)
-        self.stencil = self.cells if stencil is None else check_cells(stencil, M, name="stencil: cells")
+        # by its labels, if the decoder has them
+        layout = getattr(decoder, "_field_shape", None) or FieldShape(decoder.field_shape_)
+        self.cells = layout.cells(cells)
+        self.stencil = self.cells if stencil is None else layout.cells(stencil, "stencil: cells")
         self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
         different = len(np.unique(self.cells))
         if different < self._d:
