@@ -107,29 +107,28 @@ def read_array(
     return array.transpose(array.dims[-1], ...)
 
 
-def read_numbers(path: Path, *, key: str | None = None, transpose: bool = False) -> NDArray[Any]:
-    """The array of `read_array`, as a plain array."""
-    return np.asarray(read_array(path, key=key, transpose=transpose))
-
-
-def read_columns(
-    path: Path, *, key: str | None = None, width: int | None = None, transpose: bool = False
-) -> NDArray[np.float64]:
+def read_columns(path: Path, *, key: str | None = None, width: int | None = None, transpose: bool = False) -> Any:
     """Parameters (n, p) by `read_array`, p = `width` if known; a vector, which MATLAB has as a row, is one column."""
-    values = read_numbers(path, key=key)
+    values = read_array(path, key=key)
     if transpose and values.ndim == 2:
         values = values.T
     if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:
         values = values[0]
-    return as_array(values[:, None] if values.ndim == 1 else values, str(path), min_rows=0)
+    labelled = not isinstance(values, np.ndarray)
+    if values.ndim == 1:
+        values = values.expand_dims("", 1) if labelled else values[:, None]
+    checked = as_array(values, str(path), min_rows=0)
+    return values.copy(data=checked) if labelled else checked
 
 
-def read_labels(path: Path, n: int, *, key: str | None = None) -> NDArray[Any]:
+def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:
     """Labels of n rows from an array of a file with names (MATLAB's may be text), a .npy file, or a text."""
     if path.suffix.lower() == ".mat" and key is not None:
         return as_labels(_read_mat(path, key, (NUMBERS, "char", "cell")), str(path))
     if path.suffix.lower() in HAVE_NAMES or _start(path).startswith(_NPY):
-        return as_labels(read_numbers(path, key=key), str(path))
+        labels = read_array(path, key=key)
+        as_labels(labels, str(path))
+        return labels
     try:
         return as_labels(read_label_column(path, n, key), str(path))
     except UnicodeDecodeError:

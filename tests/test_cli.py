@@ -1112,3 +1112,53 @@ def test_of_a_file_that_is_read_in_part_the_rows_are_those_of_the_file(tmp_path,
     held_out = load(tmp_path / "m").held_out_
     assert held_out.n_snapshots == 60 and np.array_equal(held_out.rows, sampled(snapshots, 20)[0])
     assert "; 20 of 60 snapshots" in capsys.readouterr().out
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """netCDF files of fields, weights, parameters and groups, and of the same in another order."""
+    xarray = pytest.importorskip("xarray")
+    x, place = np.linspace(0, 1, 6), np.linspace(0.2, 0.8, 24)
+    axes = {"time": np.arange(24), "lat": x, "lon": x + 1}
+    F = np.exp(-(((x[:, None] + 0.3 * x - place[:, None, None]) / 0.3) ** 2))
+    arrays = [("F", axes, F), ("w", {"lat": axes["lat"], "lon": axes["lon"]}, 1 + x[:, None] + 0 * x)]
+    arrays += [(name, {"time": axes["time"]}, values) for name, values in (("p", place), ("g", np.arange(24) // 6))]
+    for name, coords, values in arrays:
+        array = xarray.DataArray(values.astype(float), coords, tuple(coords), name=name)
+        turned = array.isel({"lat" if "lat" in coords else "time": slice(None, None, -1)})
+        by_lon = array.transpose(*sorted(coords, key="time lon lat".index))
+        for path, each in ((name, array), (f"{name}_turned", turned), (f"{name}_by_lon", by_lon)):
+            each.to_netcdf(tmp_path / f"{path}.nc", engine="scipy")
+    return tmp_path
+
+
+_FEW = ("--features", "sigmoid", "--value", 1.0, "--n-features", 10, "--components", 1)
+
+
+@pytest.mark.parametrize("command", ["encode", "evaluate", "report"])
+@pytest.mark.parametrize("name", ["F_turned", "F_by_lon"])
+def test_labels_of_fields_in_files_are_compared(labelled, command, name, capsys):
+    model, out = labelled / "m", labelled / "out"
+    assert run("fit", labelled / "F.nc", "--out", model, *_FEW) == 0
+    capsys.readouterr()
+    assert "lat" in failing((command, model, labelled / f"{name}.nc", "--out", out), capsys)
+    assert run(command, model, labelled / "F.nc", "--out", out) == 0
+
+
+@pytest.mark.parametrize(
+    "option, name", [("cell-weights", "w_turned"), ("cell-weights", "w_by_lon"), ("parameters", "p"), ("groups", "g")]
+)
+def test_labels_of_what_belongs_to_fields_in_files_are_compared(labelled, option, name, capsys):
+    right, wrong = (labelled / f"{each}.nc" for each in (name[0], name if name[1:] else f"{name}_turned"))
+    command = ["fit", labelled / "F.nc", "--out", labelled / "m", *_FEW, f"--{option}"]
+    assert f"{wrong} has" in failing((*command, wrong), capsys)
+    assert run(*command, right) == 0
+    capsys.readouterr()
+    if option != "cell-weights":
+        parameters = ("--parameters", right) if option == "parameters" else ()
+        assert run("report", labelled / "m", labelled / "F.nc", "--out", labelled / "r.html", *parameters) == 0
+        capsys.readouterr()
+        told = failing(
+            ("report", labelled / "m", labelled / "F.nc", "--out", labelled / "r.html", f"--{option}", wrong), capsys
+        )
+        assert f"{wrong} has other labels along 'time'" in told

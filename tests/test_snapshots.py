@@ -20,7 +20,7 @@ from scipy.io import loadmat, netcdf_file, savemat
 import randsmap
 from randsmap import datasets, read_snapshots
 from randsmap._io.matlab import NUMBERS, mat_arrays
-from randsmap.snapshots import read_labels, read_numbers, transposed_evidence
+from randsmap.snapshots import read_array, read_labels, transposed_evidence
 
 TIMES = np.arange(7.0)
 FIELDS = np.random.default_rng(0).normal(size=(7, 3, 5))  # (time, y, x)
@@ -262,7 +262,7 @@ def test_what_is_assumed_of_a_text_is_told(tmp_path, text, warning):
     ],
 )
 def test_columns_that_may_count_the_rows_are_told(tmp_path, text, fields, values):
-    for read, width in ((read_snapshots, fields), (read_numbers, values)):
+    for read, width in ((read_snapshots, fields), (read_array, values)):
         array, told = read_text(tmp_path / "a.csv", text, read)
         assert array.shape[1] == width
         assert ("counts the rows" in told) or ("separators of two columns" in told)

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.model_selection import GroupShuffleSplit, ShuffleSplit
 
 import randsmap
-from randsmap._interface.arrays import refuse_other_dimensions
+from randsmap._interface.arrays import check_samples, refuse_other_dimensions
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_count
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
@@ -37,7 +37,6 @@ from randsmap.snapshots import (
     read_array,
     read_columns,
     read_labels,
-    read_numbers,
     read_snapshots,
     warn_of_columns,
     write_array,
@@ -198,9 +197,9 @@ def fit(arguments):
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     n = len(snapshots)
-    groups, parameters = _groups_of(arguments, n), _parameters_of(arguments, n)
+    groups, parameters = _groups_of(arguments, snapshots), _parameters_of(arguments, snapshots)
     with show_progress():  # over the whole file, before any work; a fit would name a row of the part it is given
-        kept = _kept(arguments, checked, snapshots.shape[1:], snapshots.dtype)
+        kept = _kept(arguments, checked, flattened(snapshots, "snapshots")[1], snapshots.dtype)
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
@@ -275,10 +274,10 @@ def _training_rows(arguments, snapshots, search):
     return checked
 
 
-def _kept(arguments, checked, shape, dtype):
+def _kept(arguments, checked, layout, dtype):
     """Invariants and bounds as parameters of estimators; prints the invariants that `auto` found."""
     bounds = None if arguments.bounds is None else tuple(arguments.bounds)
-    kept = {"cell_weights": _weights_of(arguments, shape), "bounds": bounds}
+    kept = {"cell_weights": _weights_of(arguments, layout), "bounds": bounds}
     if bounds is not None:
         try:
             fit_invariants(checked, Invariants.of(checked.shape[1], invariants=None, **kept), dtype)
@@ -417,7 +416,7 @@ def decode(arguments):
     _check_out(arguments, check_target)
     model = _model_of(arguments)
     d = len(model.get_feature_names_out())
-    latents = _read_points(arguments, read_numbers, d, f"latents must have {d} coordinates (columns)")
+    latents = _read_points(arguments, read_array, d, f"latents must have {d} coordinates (columns)")
     _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
@@ -461,7 +460,7 @@ def report(arguments):
         raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
     _check_out(arguments)
     model, _, snapshots, parameters = _model_and_data(arguments)
-    groups = _groups_of(arguments, len(snapshots))
+    groups = _groups_of(arguments, snapshots)
     with show_progress():
         path = randsmap.reports.write_model_report(
             model,
@@ -497,16 +496,16 @@ def _model_of(arguments, at_parameters=False):
 
 
 def _model_and_data(arguments):
-    """The model in a file, that of fields and latents in it, snapshots (n, M), and parameters or None."""
+    """The model in a file, that of fields and latents in it, snapshots, and parameters or None."""
     at_parameters = arguments.parameters is not None
     model = _model_of(arguments, at_parameters)
     fitted = model.model_ if at_parameters else model
     snapshots = _read_fields(arguments, fitted)
-    return model, fitted, snapshots, _parameters_of(arguments, len(snapshots), model.n_features_in_)
+    return model, fitted, snapshots, _parameters_of(arguments, snapshots, model.n_features_in_)
 
 
 def _read_fields(arguments, model):
-    """The input file as rows (n, M) for a fitted model."""
+    """The input file as fields (n, M) or (n, *shape) for a fitted model, with their labels."""
     path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
     given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
     if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
@@ -515,7 +514,7 @@ def _read_fields(arguments, model):
     _check_rows(arguments, given, ((M,), shape), f"snapshots must have {cells}")
     if len(given) == M:  # both ways fit
         warn_of_columns(given, path, arguments.transpose)
-    return flattened(given, str(path))[0]
+    return given
 
 
 def _read_points(arguments, read, width, expectation):
@@ -538,45 +537,48 @@ def _check_rows(arguments, given, shapes, expectation):
     raise ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
 
 
-def _parameters_of(arguments, n, width=None):
+def _parameters_of(arguments, snapshots, width=None):
     """Parameters (n, p) of --parameters, or None; where the snapshots are columns, theirs may be, too."""
-    path = arguments.parameters
+    path, n = arguments.parameters, len(snapshots)
     if path is None:
         return None
     parameters = read_columns(path, key=arguments.parameters_key, width=width)
-    if len(parameters) == n:
-        return parameters
     columns = parameters.shape[1] == n
-    if columns and arguments.transpose:
-        return parameters.T.copy()
+    if len(parameters) != n and columns and arguments.transpose:
+        parameters = parameters.T.copy()
+    if len(parameters) == n:
+        check_samples(**{str(arguments.input): snapshots, str(path): parameters})
+        return parameters
     remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else ""
     raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
 
 
-def _groups_of(arguments, n):
+def _groups_of(arguments, snapshots):
     """Labels (n,) of --groups, or None."""
-    path = arguments.groups
+    path, n = arguments.groups, len(snapshots)
     if path is None:
         return None
     labels = read_labels(path, n, key=arguments.groups_key)
-    labels = labels.reshape(-1) if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
+    labels = labels.squeeze() if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
         raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
+    check_samples(**{str(arguments.input): snapshots, str(path): labels})
+    labels = np.asarray(labels)
     if len(np.unique(labels)) < 2:
         raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")
     return labels
 
 
-def _weights_of(arguments, shape):
-    """Weights (M,) of --cell-weights for the cells of fields of this shape, or None."""
-    path = arguments.cell_weights
+def _weights_of(arguments, layout):
+    """Weights (M,) of --cell-weights for the cells of fields of this layout, or None."""
+    path, shape = arguments.cell_weights, layout.shape
     if path is None:
         return None
-    weights = read_numbers(path, key=arguments.cell_weights_key)
+    weights = read_array(path, key=arguments.cell_weights_key)
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
         raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}")
-    return check_cell_weights(weights.reshape(-1), (weights.size,), str(path))
+    return check_cell_weights(weights if weights.shape == shape else np.ravel(weights), layout, str(path))
 
 
 def _check_out(arguments, check=writable_target):
@@ -601,7 +603,7 @@ def _write(arguments, array, name):
 def _write_fields(arguments, decode, X, shape):
     """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
     if arguments.invariant_values is not None:
-        decode = partial(decode, invariant_values=read_numbers(arguments.invariant_values))
+        decode = partial(decode, invariant_values=read_array(arguments.invariant_values))
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:
