@@ -176,3 +176,15 @@ def test_saved_loaded_cloned(tmp_path):
     np.testing.assert_array_equal(again.reconstruct(F), fitted.reconstruct(F))
     np.testing.assert_array_equal(clone(fitted).fit(F).reconstruct(F), fitted.reconstruct(F))
     assert fitted.score(F) < 0 and len(fitted.get_feature_names_out()) == 2
+
+
+def test_cell_weights_weigh_the_lines_in_theta():
+    F, lines = bumps()[:, None] * np.ones((3, 1)), [20, 1, 1]  # the first line in 20 parts
+    F[:, 1], F[:, 2] = 2 * np.roll(F[:, 0], 7, axis=1), np.roll(F[:, 0], 15, axis=1)
+    thetas = []
+    for split in (np.ones(3, int), np.array(lines)):
+        weights = np.repeat(np.ones((3, 48)) / split[:, None], split, axis=0)
+        registered = ShiftRegistration(ManifoldModel(randsmap.POD(2, cell_weights=weights, invariants=None)))
+        fields = np.repeat(F, split, axis=1)
+        thetas.append(registered.fit(fields).transform(fields)[:, 0])
+    np.testing.assert_allclose(thetas[1], thetas[0], atol=1e-12)

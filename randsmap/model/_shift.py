@@ -14,6 +14,7 @@ from randsmap._interface.fields import FIELD_STATE, field_rows, output
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if, require
+from randsmap.invariants import norm_weights
 from randsmap.model._base import Model, ReconstructionMixin, model_texts
 from randsmap.model._manifold import ManifoldModel
 
@@ -48,7 +49,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
     cell (piecewise parabolic reconstruction with fourth-order edges). A parabola that leaves the bounds of the decoder
     or, in fields without negative values, falls below 0 is scaled towards the cell's average. So sums along the axis
     are preserved to round-off, and no negative value is made. Theta is 0 if the first mode of a field (summed over the
-    other axes) is below 1e-12 of the sum of its magnitudes.
+    other axes, by the cells' weights if there are some) is below 1e-12 of the sum of its magnitudes.
 
     References
     ----------
@@ -159,8 +160,11 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
     def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """theta (n,) in [-pi, pi) of fields F (n, M), and the fields shifted back by it."""
-        lines = self._lines(F)
-        profile, size = lines.sum(axis=1), np.abs(lines).sum(axis=(1, 2))
+        lines = weighed = self._lines(F)
+        weights = norm_weights(self.field_shape_, self)
+        if weights is not None:
+            weighed = lines * self._lines(weights[None]).mean(axis=2, keepdims=True)
+        profile, size = weighed.sum(axis=1), np.abs(weighed).sum(axis=(1, 2))
         angles = 2 * np.pi * np.arange(profile.shape[1]) / profile.shape[1]
         cosine, sine = profile @ np.cos(angles), profile @ np.sin(angles)
         theta = np.arctan2(sine, cosine)
