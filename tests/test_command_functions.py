@@ -238,3 +238,16 @@ def test_autotune_warns_of_trajectories_without_groups_and_gives_no_advice():
         warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
         grouped = randsmap.autotune(F, model=ManifoldModel(POD(2)), groups=np.arange(48) // 12, n_trials=2)
     assert grouped.best_model_.held_out_.n_groups == 4 and "groups are needed" not in search_summary(grouped)[-1]
+
+
+def test_cautions_measure_fields_in_the_norm_of_the_model():
+    place = np.tile(np.linspace(0, 1, 30), 2)
+    bumps = np.exp(-(((np.linspace(0, 1, 40) - 0.2 - 0.5 * place[:, None]) / 0.1) ** 2))
+    fields = np.column_stack([bumps, np.repeat([0.0, 1.0], 30)])  # the last cell tells equal bumps apart
+    weights, words = np.full(41, 1 / 40), []
+    for parts in (1, 400):
+        cells = np.repeat(np.arange(41), [1] * 40 + [parts])
+        split = np.where(cells == 40, weights[cells] / parts, weights[cells])
+        model = ManifoldModel(POD(1, cell_weights=split, invariants=None), KernelDecoder(invariants=None))
+        words.append(list(cautions_in_words(model.fit(fields[:, cells]), fields[:, cells])))
+    assert words[0] == words[1]

@@ -15,6 +15,7 @@ import randsmap
 from randsmap import metrics
 from randsmap._interface.fields import flattened
 from randsmap._interface.labels import Labels
+from randsmap.model._errors import cautions_in_words
 from randsmap.persistence import save
 
 N, NY, NX = 40, 4, 6
@@ -742,3 +743,20 @@ def test_forged_labels_are_refused(tmp_path, name, value):
     save(labels, tmp_path / "labels.npz")
     with pytest.raises(ValueError, match="not a valid model file"):
         randsmap.load(tmp_path / "labels.npz")
+
+
+@pytest.mark.parametrize("encoder", [randsmap.POD(2), PCA(2)])
+def test_a_model_of_a_table_needs_no_names_from_itself(encoder, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS, columns=[f"S{i}" for i in range(24)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = randsmap.ManifoldModel(encoder, randsmap.KernelDecoder(), consistency=1).fit(frame)
+        assert model.inverse_transform(model.transform(frame)).shape == model.reconstruct(frame).shape == ROWS.shape
+        assert model.score(frame) < 0
+        assert randsmap.model.reconstruction_errors(model, frame)["relative_l2"].shape == (N,)
+        assert list(cautions_in_words(model, frame, np.arange(N))) == []
+        pytest.importorskip("jinja2")
+        randsmap.reports.write_model_report(model, frame, tmp_path / "r.html")
+        parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder(invariants=None)).fit(Y, frame)
+        assert parametric.predict(Y[:0]).shape == (0, 24)

@@ -338,3 +338,21 @@ def test_fields_in_other_units_are_warned_of(bumps, scale):
             encode(scale * F)
         units = [str(each.message) for each in found if "other units" in str(each.message)]
         assert len(units) == (not 1e-3 < scale < 1e3), (encode, units)
+
+
+@pytest.mark.parametrize("kind", ["durations", "dates", "masked", "text"])
+def test_other_packages_parts_get_numbers_alone(bumps, kind):
+    def wrong(X):
+        masked = np.ma.masked_array(X, np.arange(X.size).reshape(X.shape) == 0)
+        words = {"durations": (1e6 * X).astype("m8[s]"), "dates": (1e6 * X).astype("M8[s]"), "text": X.astype(str)}
+        return words.get(kind, masked)
+
+    model = randsmap.ManifoldModel(PCA(2), LinearRegression()).fit(bumps)
+    latents = model.transform(bumps)
+    regressor = randsmap.ConservativeRegressor(LinearRegression()).fit(latents, bumps)
+    calls = [(model.transform, bumps), (model.inverse_transform, latents), (model.fit, bumps)]
+    if kind != "text":  # which a pipeline may take
+        calls += [(regressor.predict, latents), (lambda X: clone(regressor).fit(X, bumps), latents)]
+    for call, X in calls:
+        with pytest.raises(ValueError, match="X must be an array of real numbers|X has 1 masked value"):
+            call(wrong(X))

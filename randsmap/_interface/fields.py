@@ -175,6 +175,15 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
     return rows
 
 
+def named(estimator: Any, rows: Any) -> Any:
+    """Rows of the package's own for a fitted estimator, under the names of the columns of its `fit` if it had some."""
+    if not hasattr(estimator, "feature_names_in_"):
+        return rows
+    import pandas
+
+    return pandas.DataFrame(rows, columns=estimator.feature_names_in_, copy=False)
+
+
 def output(out: NDArray[np.float64] | None, X: Any, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """`out`, or rows of it, if results of this shape may go there while X is read; a new array if it is None."""
     if out is not None and len(shape) > 2 and getattr(out, "ndim", 0) == 2:

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._interface.arrays import as_array, check_samples
+from randsmap._interface.arrays import as_array, check_samples, real_numbers
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
@@ -140,6 +140,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
         with restored_on_error(self):
             check_samples(X=X, y=y)
+            _refuse_misread(X)
             F, dtype, layout = check_fields(y, n, blocks=True)
             self._field_shape = layout
             # without the rows that the regressor leaves out
@@ -170,6 +171,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         """
         check_fitted(self, "estimator_")
         check_samples(X=X, invariant_values=invariant_values)
+        _refuse_misread(X)
         predicted = np.asarray(self.estimator_.predict(X))
         M = self._n_outputs
         if predicted.ndim == 1 and M == 1:
@@ -191,3 +193,9 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         tags.input_tags.sparse, tags.input_tags.allow_nan = inner.sparse, inner.allow_nan
         tags.input_tags.pairwise = inner.pairwise
         return tags
+
+
+def _refuse_misread(X: Any) -> None:
+    """Raise for dates, durations and masked values; text, objects and sparse matrices are the regressor's matter."""
+    if not hasattr(X, "toarray") and np.asarray(X).dtype.kind not in "OSTU":
+        real_numbers(X, "X")

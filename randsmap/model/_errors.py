@@ -14,11 +14,11 @@ from sklearn.model_selection import GroupKFold, KFold
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import check_samples
-from randsmap._interface.fields import field_rows, flattened
+from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._io.progress import steps
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows, taken
-from randsmap._linalg.scales import median_norm, standard_deviations
+from randsmap._linalg.scales import in_norm, median_norm, standard_deviations
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
 from randsmap.maps.extrapolation import training_points
@@ -99,6 +99,7 @@ def held_out_errors(
         folds = GroupKFold(min(most, labels.max() + 1))
     splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(1, 5000 // n)]
     measures = {"l2": relative_errors(Rows.of(rows, "snapshots"), layout.shape, cell_weights, model)}
+    sample = Sample(rows, norm_weights(layout.shape, cell_weights, model))
     errors, turns = np.full(n, np.nan), 0
     for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
         with warnings.catch_warnings():
@@ -127,7 +128,7 @@ def held_out_errors(
         n_turns=turns,
         n_groups=0 if labels is None else int(labels.max()) + 1,
         at_parameters=parameters is not None,
-        along_trajectories=labels is None and trajectories_in_words(snapshots) is not None,
+        along_trajectories=labels is None and trajectories_in_words(sample) is not None,
     )
 
 
@@ -159,7 +160,7 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
     held_out, along = getattr(model, "held_out_", None), None
     words = "no held-out error is stored, as by randsmap fit, autotune and choose_parametric"
     yield f"When the model was fitted: {words if held_out is None else held_out.in_words}."
-    sample = Sample.of(snapshots)
+    sample = Sample.of(snapshots, model)
     if groups is None and (held_out is None or not (held_out.n_groups or held_out.along_trajectories)):
         along = trajectories_in_words(sample)
     if along is not None:
@@ -175,7 +176,7 @@ def _known_share(model: Any, F: _Values) -> float:
     """Share of the fields whose latents are those of training fields; 0 if these are not known."""
     points = training_points(getattr(model, "decoder_", None))
     points = getattr(model, "training_latents_", None) if points is None else points
-    Y = np.asarray(model.transform(F))
+    Y = np.asarray(model.transform(named(model, F)))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return 0.0
     unit = standard_deviations(points)
@@ -185,7 +186,7 @@ def _known_share(model: Any, F: _Values) -> float:
 
 def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:
     """Sentences on what makes errors misleading: trajectories without groups, equal latents of different fields."""
-    sample = Sample.of(snapshots)
+    sample = Sample.of(snapshots, model)
     along = None if groups is not None else trajectories_in_words(sample)
     yield from filter(None, (along, folds_in_words(model, sample)))
 
@@ -216,11 +217,11 @@ def trajectories_in_words(snapshots: Any) -> str | None:
 
 def folds_in_words(model: Any, snapshots: Any) -> str | None:
     """A sentence with the rows if nearly equal latents belong to different fields."""
-    sample = Sample.of(snapshots)
+    sample = Sample.of(snapshots, model)
     rows, points = sample.rows, sample.points
     if len(rows) < 3:
         return None
-    Y = np.asarray(model.transform(sample.F))
+    Y = np.asarray(model.transform(named(model, sample.F)))
     distances, others = _nearest(Y / standard_deviations(Y))
     apart = np.linalg.norm(points - points[others], axis=1)
     spread = np.sqrt((points**2).sum(axis=1).mean())
@@ -239,9 +240,9 @@ def folds_in_words(model: Any, snapshots: Any) -> str | None:
 
 
 class Sample:
-    """Some rows of snapshots, in stretches if there are many: their fields F, points (n, r) about as far apart."""
+    """Some rows of snapshots, in stretches if there are many: fields F, points (n, r) about as far apart as these."""
 
-    def __init__(self, snapshots: Any) -> None:
+    def __init__(self, snapshots: Any, weights: _Values | None = None) -> None:
         everything = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=0)
         n, M = everything.shape
         self.rows = np.arange(n)
@@ -252,15 +253,17 @@ class Sample:
             starts = np.linspace(0, n - length, stretches).astype(int)
             self.rows = chosen = (starts[:, None] + np.arange(length)).ravel()
         self.F = everything[chosen]
-        points = self.F - self.F.mean(axis=0)
+        points = in_norm(self.F - self.F.mean(axis=0), weights)
         size = 128  # random combinations keep distances to 6 %
         if M > size:
             points = points @ (np.random.default_rng(0).standard_normal((M, size)) / np.sqrt(size))
         self.points = np.ascontiguousarray(points)
 
     @classmethod
-    def of(cls, snapshots: Any) -> Sample:
-        return snapshots if isinstance(snapshots, cls) else cls(snapshots)
+    def of(cls, snapshots: Any, model: Any = None) -> Sample:
+        if isinstance(snapshots, cls):
+            return snapshots
+        return cls(snapshots, norm_weights(getattr(model, "field_shape_", np.shape(snapshots)[1:]), model))
 
     @cached_property
     def nearest(self) -> tuple[_Values, NDArray[np.intp]]:

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
-from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, output, reshape_for
+from randsmap._interface.arrays import as_array, check_samples, finite_results, real_numbers, validate_data
+from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
 from randsmap._interface.parameters import (
     check_choice,
     check_count,
@@ -225,7 +225,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         """Points y (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
 
         def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
-            return X - np.asarray(encoded(self.encoder_, flattened(decode(Y), "the fields")[0]))
+            F = flattened(decode(Y), "the fields")[0]
+            return X - np.asarray(encoded(self.encoder_, named(self.encoder_, F)))
 
         # one step length for each row: rows far from the manifold must not slow down the others
         Y, step = X, np.ones((len(X), 1))
@@ -269,10 +270,11 @@ class ManifoldModel(ReconstructionMixin, Model):
         parts = self.encoder_, self.encoder_ if self.decoder_ is None else self.decoder_
         for part, method in zip(parts, ("frozen_encoder", "freeze")):
             if not hasattr(part, method):
+                alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
-                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and "
-                    "decoders that are linear in the package's random features and kernels. Such a decoder is frozen "
-                    "without the model by decoder_.freeze()"
+                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and decoders "
+                    "that are linear in the package's random features and kernels"
+                    f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                 )
         check_choice(precision, "precision", ("float64", "float32"))
         if tol is not None:
@@ -337,7 +339,11 @@ class ManifoldModel(ReconstructionMixin, Model):
             )
         if isinstance(part, FieldOutputMixin):
             return function, given
-        return lambda *rows, **options: finite_results(np.asarray(function(*rows, **options))), given
+
+        def checked(*rows: Any, **options: Any) -> Any:
+            return finite_results(np.asarray(function(*(real_numbers(each, "X") for each in rows), **options)))
+
+        return checked, given
 
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
@@ -419,6 +425,7 @@ def encoded(encoder: Any, X: Any) -> Any:
     ours = isinstance(encoder, FieldOutputMixin)  # which reads by blocks, and checks what it returns
     if ours:
         return encoder.transform(X)
+    real_numbers(X, "X")  # before scikit-learn casts text, dates and values below a mask
     latents = by_blocks(encoder.transform, X)
     finite_results(np.asarray(latents))
     return latents

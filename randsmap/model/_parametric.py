@@ -11,7 +11,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import check_samples, real_numbers, validate_data
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.fields import field_rows, flattened
+from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap._linalg.neighbors import NeighborIndex
@@ -163,7 +163,7 @@ class ParametricModel(Model):
         check_fitted(self, "regressor_")
         X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
         if not len(X):  # scikit-learn's regressors want some rows
-            return np.asarray(self.model_.transform(np.empty((0, *self.field_shape_))))
+            return np.asarray(self.model_.transform(named(self.model_, np.empty((0, *self.field_shape_)))))
         found = np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
         found[:, self._roles == 1] = np.arctan2(found[:, self._roles == 2], found[:, self._roles == 1])
         latents: NDArray[np.float64] = found[:, self._roles < 2]

@@ -171,7 +171,7 @@ def autotune(
     decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
     check_parameters(decoder)
     search = _EncoderSearch(F, labels, decoder, alpha, rng)
-    table, more, edges, sample = None, np.nan, list[str](), Sample(F)
+    table, more, edges, sample = None, np.nan, list[str](), Sample(F, weights)
     with search_threads(len(F)):
         if model is None:
             best = search.best(n_components, max_components)
