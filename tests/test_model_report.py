@@ -325,3 +325,23 @@ def test_the_smallest_models_and_sets(bumps, tmp_path, n, cells):
         randsmap.ManifoldModel(randsmap.POD(1, invariants=None)).fit(fields[:2]),
     ):
         Page(write_model_report(model, fields[:n], tmp_path / "r.html")).check()
+
+
+def test_labels_of_parameters_and_groups_are_compared_with_those_of_snapshots(bumps, tmp_path, without_pictures):
+    pandas = pytest.importorskip("pandas")
+    frame, places = pandas.DataFrame(bumps), pandas.DataFrame({"place": np.linspace(0, 1, len(bumps))})
+    frame.index = places.index = [f"run {i}" for i in range(len(bumps))]
+    regressor = randsmap.KernelDecoder(invariants=None)
+    parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), regressor).fit(places, frame)
+    for model, given in ((parametric, {"parameters": places}), (parametric.model_, {"groups": places["place"] > 0.5})):
+        write_model_report(model, frame, tmp_path / "r.html", **given)
+        ((name, values),) = given.items()
+        with pytest.raises(ValueError, match=f"{name} has other labels along 'index' than snapshots"):
+            write_model_report(model, frame, tmp_path / "r.html", **{name: values[::-1]})
+
+
+def test_fields_at_parameters_have_the_held_out_error_of_their_model(bumps, tmp_path, without_pictures):
+    places = np.linspace(0, 1, len(bumps))[:, None]
+    model = randsmap.tuning.choose_parametric([randsmap.ManifoldModel(randsmap.POD(2))], places, bumps).best_model_
+    page = Page(write_model_report(model, bumps, tmp_path / "r.html", parameters=places))
+    assert f"When the model was fitted: {model.held_out_.in_words}" in page.text

@@ -16,9 +16,9 @@ from sklearn.base import BaseEstimator
 
 import randsmap
 from randsmap import plotting
-from randsmap._interface.arrays import as_labels
+from randsmap._interface.arrays import as_labels, check_samples
 from randsmap._interface.callers import extrapolation_ignored
-from randsmap._interface.fields import field_rows, flattened
+from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.invariants import norm_weights, own_values
@@ -123,6 +123,7 @@ def write_model_report(
     'report.html'
     """
     template = page_template("randsmap.reports", "model.html")
+    check_samples(snapshots=snapshots, parameters=parameters, groups=groups)
     field_rows(model, snapshots, name="snapshots")
     rows, layout = flattened(snapshots, "snapshots")
     if np.ndim(rows) != 2:
@@ -136,7 +137,7 @@ def write_model_report(
     shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
     if mesh is not None:
         plotting.check_mesh(mesh, M, "a field")
-    latents = None
+    latents, given = None, model
     if parameters is not None:
         latents, model = model.latents(parameters), model.model_
         if len(latents) != n:
@@ -149,7 +150,7 @@ def write_model_report(
         title=title,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
-        sentences=[*facts_in_words(model, rows, labels), *_sentences(model, found, worst[0])],
+        sentences=[*facts_in_words(given, rows, labels), *_sentences(model, found, worst[0])],
         has_leverage=found.leverage is not None,
         summary=_summary(found),
         worst=_worst_table(found, labels),
@@ -221,7 +222,7 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
         C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
     encoded, norms, invariants, lowest, highest = [], [], [], [], []
     for start, stop, F in rows.blocks(what="evaluating"):
-        encoded.append(np.asarray(model.transform(F)) if latents is None else latents[start:stop])
+        encoded.append(np.asarray(model.transform(named(model, F))) if latents is None else latents[start:stop])
         F_hat = decoded_rows(model, encoded[-1], F)
         norms.append([*_norms(F, weights), *_norms(F_hat - F, weights)])
         invariants.append(_invariant_errors(F, F_hat, C))
