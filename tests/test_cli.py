@@ -1162,3 +1162,10 @@ def test_labels_of_what_belongs_to_fields_in_files_are_compared(labelled, option
             ("report", labelled / "m", labelled / "F.nc", "--out", labelled / "r.html", f"--{option}", wrong), capsys
         )
         assert f"{wrong} has other labels along 'time'" in told
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_tuning_leaves_enough_snapshots_however_large_the_groups_are(tmp_path, snapshots, seed):
+    np.savetxt(tmp_path / "g.txt", np.repeat([0, 1], [1, len(snapshots) - 1]), fmt="%d")
+    command = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--groups", tmp_path / "g.txt", "--seed", seed)
+    assert run(*command, "--features", "sigmoid", "--n-features", 10, "--components", 1) == 0

@@ -365,9 +365,10 @@ def _tuned(arguments, model, parameter, snapshots, groups):
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
     fields, _ = flattened(snapshots, "the snapshots")
-    split = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=0.2, random_state=arguments.seed)
-    parts = next(split.split(fields, groups=check_groups(groups, len(fields))))
-    training, validation = (fields[part] for part in parts)
+    split = (ShuffleSplit if groups is None else GroupShuffleSplit)(20, test_size=0.2, random_state=arguments.seed)
+    splits = split.split(fields, groups=check_groups(groups, len(fields)))
+    # the first that leaves half of the snapshots, however large the groups
+    training, validation = (fields[part] for part in max(splits, key=lambda s: min(len(s[0]), len(fields) // 2)))
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
     result = randsmap.tune(model, grid, None, training, None, validation, progress=True)
     (value,) = result.best_params_.values()
