@@ -484,10 +484,10 @@ def test_cells_that_are_split_change_nothing(door):
         np.testing.assert_allclose(parts, plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max(initial=0))
 
 
-@pytest.mark.parametrize("missing", ["", " ", None, np.nan, np.datetime64("NaT"), "pandas"])
+@pytest.mark.parametrize("missing", ["", " ", "NA ", None, np.nan, np.datetime64("NaT"), "pandas"])
 def test_a_label_that_is_missing_is_no_group(missing):
-    if isinstance(missing, str) and missing:
-        missing = missing if missing.isspace() else pytest.importorskip("pandas").NA
+    if missing == "pandas":
+        missing = pytest.importorskip("pandas").NA
     for labels in ([1, missing, 2], [missing, "b"], np.array([2.5, missing], dtype=object)):
         with pytest.raises(ValueError, match=r"groups\[\d\] is .*no label: give these samples a group"):
             check_groups(labels, len(labels))

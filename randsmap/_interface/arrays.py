@@ -336,7 +336,7 @@ def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
         raise ValueError(f"{name} must be numbers, dates or text, got {labels.dtype}")
     if labels.dtype.kind not in "biu":
         for k, label in enumerate(labels.ravel()):
-            if str(label).strip() in ("", "nan", "NaN", "NaT", "None", "<NA>"):
+            if str(label).strip() in ("", "nan", "NaN", "NaT", "None", "<NA>", "NA", "N/A", "#N/A"):
                 raise ValueError(f"{name}[{k}] is '{label}', no label: give these samples a group, or leave them out")
     if labels.dtype == object:
         try:

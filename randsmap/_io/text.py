@@ -31,8 +31,8 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 # but not errors of spreadsheets in any language, and entries that are too wide
-_COMMENT = re.compile(r"(^|\s)#(?!\S*[!?]([\s,;|]|$)|N/?[ADV]\b|#*[,;|\t]).*", re.DOTALL)
-_BEHIND = re.compile(r"^\s*#.*|\s#(\s.*|$)", re.DOTALL)  # of labels such as run #1
+_COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#*[,;|\t]).*", re.DOTALL)
+_LINE = re.compile(r"^\s*#.*", re.DOTALL)  # run #1 is a label
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
@@ -90,7 +90,10 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
 
 def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
     """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
-    lines = [text.strip() for _, text in _lines(path, [], _BEHIND)]
+    whole = [text.strip() for _, text in _lines(path, [], _LINE)]
+    lines = [re.sub(r"\s+#(\s.*|$)", "", line) for line in whole]
+    if len({*lines}) < len({*whole}):
+        _assume(path, "what stands behind # and a blank is taken for a comment, not for a part of the label")
     n_names = int(len(lines) == n + 1)
     for separator in (";", "\t", ",", "|", None):
         table = [_entries(line, separator) for line in lines]
@@ -285,7 +288,7 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
 
 def _are_two_levels(rows: Sequence[list[str]]) -> bool:
     """True if two lines of integers, above other numbers, are those of a sorted MultiIndex."""
-    whole = [all(map(str.isdecimal, row)) for row in rows]
+    whole = [all(re.fullmatch(r"[-+]?\d+", word) for word in row) for row in rows]
     pairs = [(int(a), int(b)) for a, b in zip(*rows[:2], strict=False)] if whole[:2] == [True, True] else []
     return len(set(rows[0])) < len(pairs) > 2 and not any(whole[2:]) and len(rows) > 2 and pairs == sorted({*pairs})
 
