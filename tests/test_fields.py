@@ -594,6 +594,7 @@ def test_values_and_directions_of_samples_in_another_order_are_refused():
 LATENT_PARAMETERS = {
     "length_scale": lambda s: randsmap.KernelDecoder(length_scale=s),
     "latent_scale": lambda s: randsmap.KNNDecoder(3, latent_scale=s),
+    "length_scale of a part": lambda s: randsmap.BlendedDecoder([randsmap.KernelDecoder(length_scale=s)]),
     "features__length_scale": lambda s: randsmap.RFNNDecoder(randsmap.FourierFeatures(s), random_state=0),
     "features__latent_box": lambda s: randsmap.RFNNDecoder(
         randsmap.SigmoidFeatures(2.0, n_features=9, latent_box=(0 * s, s)), random_state=0

@@ -83,11 +83,11 @@ def validate_data(
         raise
     if reset:
         check_domain(valid, name)
-        _check_columns(estimator, X, name)
+        check_columns(estimator, X, name)
     return valid
 
 
-def _check_columns(estimator: Any, X: Any, name: str) -> None:
+def check_columns(estimator: Any, X: Any, name: str) -> None:
     """ValueError if parameters with a number for each column of X have other labels than these."""
     columns = index_of(X, 1)
     for key, value in estimator.get_params().items() if columns is not None else ():
