@@ -761,3 +761,26 @@ def test_a_model_of_a_table_needs_no_names_from_itself(encoder, tmp_path):
         randsmap.reports.write_model_report(model, frame, tmp_path / "r.html")
         parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder(invariants=None)).fit(Y, frame)
         assert parametric.predict(Y[:0]).shape == (0, 24)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "xarray"])
+def test_labels_of_latents_and_parameters_are_those_of_the_values_of_invariants(kind):
+    package, index = pytest.importorskip(kind), [f"run {i}" for i in range(N)]
+
+    def table(values):
+        if kind == "pandas":
+            return package.DataFrame(values, index=index)
+        return package.DataArray(values, {"run": index, "of": [f"{kind}{j}" for j in range(values.shape[1])]})
+
+    fields = ROWS * (1 + Y[:, :1])
+    decoder = randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0)
+    model = randsmap.ManifoldModel(randsmap.POD(2, invariants=None), decoder).fit(fields)
+    parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder(invariants=None)).fit(table(Y), fields)
+    masses, latents = table(fields.sum(axis=1)[:, None]), model.transform(fields)
+    latents = table(latents) if kind == "xarray" else package.DataFrame(latents, index, ["pod0", "pod1"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for call, X, name in ((model.inverse_transform, latents, "X"), (parametric.predict, table(Y), "parameters")):
+            assert call(X, invariant_values=masses).shape == (N, 24)
+            with pytest.raises(ValueError, match=f"invariant_values has other labels along '.*' than {name}"):
+                call(X, invariant_values=masses[::-1])

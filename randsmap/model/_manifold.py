@@ -200,8 +200,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         point where it does. A row's step is accepted only if its residual |x - encode(decode(y))| falls; otherwise its
         t, at first 1, is halved.
         """
-        decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
         check_samples(X=X, invariant_values=invariant_values)
+        decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
         X = latents_of(X, self.encoder_)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if self._lacks_rows(X):
@@ -439,7 +439,7 @@ def latents_of(X: Any, encoder: Any) -> Any:
             raise ValueError(f"X has the columns {given}, those of the encoder are {names}: select them in this order")
         X = np.asarray(X)
         as_array(X, "X", min_rows=0, min_columns=0)
-    return X
+    return np.asarray(X) if hasattr(X, "coords") else X
 
 
 @functools.lru_cache(maxsize=64)  # a signature takes longer than a row of fields

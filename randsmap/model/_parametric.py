@@ -190,6 +190,7 @@ class ParametricModel(Model):
         {raises}
         """
         check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
+        check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
 
