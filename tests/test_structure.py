@@ -120,7 +120,7 @@ def circles():
 @pytest.mark.parametrize(
     ("measure", "limit"),
     [
-        (lines, 29190),
+        (lines, 27310),
         (classes, 100),
         (shared_hooks, 2),
         (foreign_attributes, 3),

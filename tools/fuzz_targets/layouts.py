@@ -8,6 +8,7 @@ import warnings
 import numpy as np
 
 import randsmap
+from randsmap.invariants._bounds import check_bounds
 
 from entry_points import ENTRY_POINTS
 from fuzz_targets.inputs import laid_out, numbers, quiet, same_bits, size
@@ -65,7 +66,7 @@ def extremes(rng):
     Y, F = numbers(rng, (n, d), 1e139), numbers(rng, (n, M), 1e139)
     estimator = _estimator(rng, n, M)
     options = estimator.get_params()
-    bounds = randsmap.invariants.check_bounds(options.get("bounds", options.get("decoder__bounds")), M)
+    bounds = check_bounds(options.get("bounds", options.get("decoder__bounds")), M)
     if bounds is not None:
         F = np.clip(F, *bounds)
     with warnings.catch_warnings(), quiet():
