@@ -490,6 +490,28 @@ def test_decoders_that_differ_are_not_merged(changes, named):
     assert np.array_equal(one.predict(there), before)
 
 
+def test_parts_that_decided_otherwise_are_not_merged():
+    """What counts is how the sums were made: "auto" found a mass or none, and parameters may be set in between."""
+    Y, F, _ = problem(60)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)
+    common = clone(decoder).partial_fit(Y, F)
+    varying = clone(decoder).partial_fit(Y, F * np.linspace(1, 2, 60)[:, None])
+    uncentred = clone(decoder).partial_fit(Y, F).set_params(center=False)
+    others = varying, uncentred, clone(decoder).set_params(center=False).partial_fit(Y, F)
+    for name, ours, theirs in (("invariants", common, others[0]), ("center", others[1], others[2])):
+        for a, b in ((ours, theirs), (theirs, ours)):
+            with pytest.raises(ValueError, match=f"differ in {name}"):
+                a.merge(b)
+
+
+def test_parameters_set_after_fit_features_hold_for_the_batches():
+    Y, F, there = problem(60)
+    decoder = RANDSMAPDecoder(MAPS[0], random_state=0, constraint="training", center=False, latent_scale=None)
+    decoder = decoder.fit_features(Y).set_params(constraint="everywhere", center=True).partial_fit(Y, F)
+    expected = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None).partial_fit(Y, F)
+    assert np.array_equal(decoder.predict(there), expected.predict(there))
+
+
 def test_what_has_no_sums_is_not_merged():
     Y, F, _ = problem(60)
     decoder = RANDSMAPDecoder(MAPS[0], random_state=0, latent_scale=None)

@@ -481,7 +481,9 @@ class NormalEquations:
         """
         G, A, mean, field_mean = self.totals()
         name = "cholesky"
-        if not cholesky_solve(G, A, regularization, solver == "auto", "'auto'"):
+        with blas_threads():  # as many as in `fit`: the same bits
+            solved = cholesky_solve(G, A, regularization, solver == "auto", "'auto'")
+        if not solved:
             name = "eigh"
             G, H, _, _ = self.totals()  # the attempt has overwritten them
             with blas_threads():

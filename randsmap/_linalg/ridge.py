@@ -1,6 +1,6 @@
 """Ridge regression on features: min |F - T b - Phi A|^2 + lambda |A|^2, T a constant or nothing.
 
-`RidgeFactor` holds what solutions, smoother weights, held-out residuals and leverages for several lambdas share. A
+`RidgeFactor` holds what solutions, smoother weights and held-out residuals for several lambdas share. A
 method is an object with `solve(F, lambda)` and `weights(points, lambda)`, which return None where it would not be
 accurate; the next one is then asked. `choose` names those worth trying, by one table of costs:
 

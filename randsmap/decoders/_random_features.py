@@ -445,7 +445,8 @@ class RandomFeatureRegression(RidgeDecoder):
             sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
             if isinstance(self, InvariantParameters):
                 running = RunningInvariants.of(Invariants.of_estimator(self, M))
-            before = replace(before, sums=sums, running=running)
+            # parameters may have been set since `fit_features`
+            before = replace(before, sums=sums, running=running, free_bias=sums.centred, projected=running is not None)
         else:
             field_rows(self, y, name="y")  # arranged as those of the first batch
             if M != before.sums.cells:

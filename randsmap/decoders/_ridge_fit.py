@@ -232,16 +232,23 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
 
 def _settings(decoder):
     """By name, what two decoders must have in common to be merged."""
-    # in the order in which a difference is reported: causes before what follows from them
-    return {
+    fit = decoder.stream
+    # as the sums were made and "auto" was decided, for parameters may have been set since; causes come before effects
+    settings = {
         "the number of latent coordinates": decoder.n_features_in_,
-        "the number of cells": decoder.stream.sums.cells,
+        "the number of cells": fit.sums.cells,
         "the shape of the fields": decoder.field_shape_,
-        **decoder.get_params(deep=False),
+        "latent_scale": fit.latent_scale,
+        **_feature_settings(fit.features),
+        "center": fit.sums.centred,
         "regularization": batch_regularization(decoder),
-        **dict.fromkeys(("features", "random_state")),  # which have become:
-        **_feature_settings(decoder.stream.features),
+        "solver": decoder.solver,
     }
+    if fit.running is not None:
+        given = fit.running.given
+        settings |= {"invariants": given.matrix, "invariant_values": given.values, "invariant_tol": given.tol}
+        settings |= {"cell_weights": given.cell_weights, "bounds": given.bounds}
+    return settings
 
 
 def _feature_settings(features):

@@ -473,8 +473,12 @@ def eigenvector_signs(V: _Values, X: _Values) -> _Values:
         size = abs(v)
         # neither rounding nor the order of the samples changes which entries are tied, nor their order by the data
         tied = np.flatnonzero(size >= (1 - 1e-8) * size.max())
-        largest = tied[np.lexsort(X[tied].T[::-1])[-1]] if len(tied) > 1 else tied[0]
-        signs[mode] = -1.0 if v[largest] < 0 else 1.0
+        for column in range(X.shape[1]):  # the first mostly decides: rows may be wide, and in a file
+            if len(tied) == 1:
+                break
+            values = X[tied, column]
+            tied = tied[values == values.max()]
+        signs[mode] = -1.0 if v[tied[0]] < 0 else 1.0
     return signs
 
 

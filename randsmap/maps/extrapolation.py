@@ -120,8 +120,8 @@ def leverage_cost(part: Any) -> float:
     if fit is None or getattr(fit, "solver", "") == "krylov":  # which avoids that factorisation
         return np.inf
     if hasattr(fit, "decoders"):  # of a blend the first three that have one
-        costs = [cost for cost in map(leverage_cost, fit.decoders) if cost < np.inf][:3]
-        return sum(costs) if costs else np.inf
+        known = [part for part in fit.decoders if getattr(part, "fitted", None) is not None][:3]
+        return sum(map(leverage_cost, known)) if known else np.inf
     n, P = len(fit.training_points), len(getattr(fit, "coefficients", ()))
     return float(n) * P * min(n, P)
 
