@@ -224,11 +224,28 @@ def _imported(name: str, path: Path) -> Any:
 
 
 # arrays of which sparse matrices are made in files of SciPy, PyData, anndata, MATLAB and Octave
-_SPARSE = ("data indices", "data row col", "data offsets shape", "data coords shape", "data ir jc", "data ridx cidx")
+_SPARSE = (
+    "data indices indptr",
+    "data row col",
+    "data offsets shape",
+    "data coords shape",
+    "data ir jc",
+    "data ridx cidx",
+)
 
 
 # kinds of arrays beside which another one is read without a word, since they hold no fields
-_NO_FIELDS = {"char", "string", "sq_string", "labels", "function", "function_handle"}
+_NO_FIELDS = {
+    "char",
+    "string",
+    "sq_string",
+    "labels",
+    "function",
+    "function_handle",
+    "datetime",
+    "duration",
+    "categorical",
+}
 
 
 def _sparse_prefixes(names: Collection[str]) -> list[str]:

@@ -1050,3 +1050,36 @@ def test_the_hint_reads_a_sample_of_large_files(tmp_path, monkeypatch):
     monkeypatch.setattr(randsmap._linalg.rows, "LARGE", 64)
     with pytest.warns(UserWarning, match="first and last rows agree"):
         read_snapshots(tmp_path / "F.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "warning"),
+    [
+        (",mu\n0,0.5\n1,0.6\n2,0.9\n", [[0.5], [0.6], [0.9]], ""),  # pandas and R: an index, one column
+        ("t,T,p\n0,300,1\n1,310,2\n", [[300, 1], [310, 2]], "'t', is taken for the times"),  # T: a temperature
+        ("u,u.1,u.2,u.3\n1,2,3,4.5\n5,6,7,8\n", [[1, 2, 3, 4.5], [5, 6, 7, 8]], ""),  # names made to differ
+        ("#\tx\ty\n1\t2\n3\t4.5\n", [[1, 2], [3, 4.5]], ""),
+        (
+            "time,a,b\n0,1,5\n1,2,3\n2,3,9\n3,4,1\n4,5.5,2\n",
+            [[1, 5], [2, 3], [3, 9], [4, 1], [5.5, 2]],
+            "'time', is taken for the times",
+        ),
+    ],
+)
+def test_columns_of_rows_are_left_out_and_no_others(tmp_path, text, rows, warning):
+    read, told = read_text(tmp_path / "a.csv", text)
+    assert read.tolist() == rows and bool(told) == bool(warning)
+    assert "rises" not in told and re.search(warning, told)
+
+
+def test_rows_with_names_are_rows_and_quoted_labels_are_whole(tmp_path):
+    with pytest.raises(ValueError, match="may have names or values|no number"):
+        read_text(tmp_path / "a.csv", ",u0,u1\nbaseline,0.1,0.2\n1,0.3,0.4\n2,0.5,0.6\n")
+    labels, _ = read_text(tmp_path / "a.txt", '"run # 1"\n"run # 1"\n"run # 2"\n', read_labels, n=3)
+    assert labels.tolist() == ["run # 1", "run # 1", "run # 2"]
+
+
+def test_data_beside_indices_alone_are_no_sparse_matrix(tmp_path):
+    F = np.arange(6.0).reshape(2, 3)
+    np.savez(tmp_path / "a.npz", train_data=F, train_indices=np.arange(2))
+    assert np.array_equal(read_snapshots(tmp_path / "a.npz", key="train_data"), F)

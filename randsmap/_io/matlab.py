@@ -43,7 +43,7 @@ class MatArray:
 
 
 def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
-    """The arrays of an open .mat file of format 4 or 5; numbers in structs are struct/field. ValueError if damaged."""
+    """The arrays of an open .mat file of format 4 or 5; what is in structs is struct/field. ValueError if damaged."""
     end = file.seek(0, os.SEEK_END)
     file.seek(0)
     header = file.read(128)

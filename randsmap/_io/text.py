@@ -10,6 +10,7 @@ import csv
 import re
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -31,7 +32,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 # but not errors of spreadsheets in any language, and entries that are too wide
-_COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#*[,;|\t]).*", re.DOTALL)
+_COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#+[,;|\t]).*", re.DOTALL)
 _LINE = re.compile(r"^\s*#.*", re.DOTALL)  # run #1 is a label
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
@@ -72,12 +73,13 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
             raise ValueError(
                 f"its head states {stated[what]} {what}, it has {there}: it may be cut off. Write it again"
             )
+    timed = key is None and any(TIME.fullmatch(part) for own in names[:skipped] for part in own)
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
     if not alone and _counts([f"{value:.15g}" for value in table[:, 0]]):
         leave = bool(fields and levels)
         _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
         table = table[:, int(leave) :]
-    elif fields and key is None and table.shape[1] > 1 and len(table) > 4:
+    elif fields and key is None and not timed and table.shape[1] > 1 and len(table) > 4:
         with np.errstate(all="ignore"):
             steps = np.diff(table[:100], axis=0)
             rising = (steps > 0).all(axis=0)
@@ -91,7 +93,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
 def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
     """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
     whole = [text.strip() for _, text in _lines(path, [], _LINE)]
-    lines = [re.sub(r"\s+#(\s.*|$)", "", line) for line in whole]
+    lines = [line if '"' in line.partition("#")[0] else re.sub(r"\s+#(\s.*|$)", "", line) for line in whole]
     if len({*lines}) < len({*whole}):
         _assume(path, "what stands behind # and a blank is taken for a comment, not for a part of the label")
     n_names = int(len(lines) == n + 1)
@@ -146,7 +148,7 @@ def _stated(comments: Sequence[str]) -> dict[str, str]:
     if comments and comments[0].startswith("MatrixMarket"):
         raise ValueError("MatrixMarket's text is not read: scipy.io.mmread reads it. Save a dense array as .npy")
     stated = dict(re.findall(r"^ (name|type|ndims|rows|columns): (.*)", "\n".join(comments), re.MULTILINE))
-    if not {"name", "type"} <= {*stated}:
+    if not {"name", "type"} <= {*stated} or not any("Octave" in text for text in comments):
         return {}
     if "ndims" in stated or stated["type"] not in ("matrix", "scalar", "float matrix", "float scalar"):
         raise ValueError(f"Octave's text of type {stated['type']!r} is not read. Save double(full(x)) with -v7")
@@ -270,7 +272,7 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
             below = [row[0] for row in rows[k + 1 :] if any(row[1:])]
             alone = bool(below) and all(word and not (words[0] and _is_name(word)) for word in below)
             again = len(set(above[1:])) < len(above) - 1
-            is_level = (integers or alone) if again else not above[0] and (alone or not words[0])
+            is_level = (integers or alone) if again else not above[0] and ((alone and integers) or not words[0])
             certain = is_level or bool(words[0] and not alone)
         else:
             is_level = _counts(words[1:]) or any(kind.fullmatch(words[0]) for kind in (TIME, _INDEX))
@@ -312,26 +314,34 @@ def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) ->
 
 def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
     """How many of the first columns have no values, but names or times of the rows."""
-    skipped = next((k for k, own in enumerate(names[:-1]) if any(own)), 0)  # nameless, as pandas and R write them
+    start = skipped = next((k for k, own in enumerate(names) if any(own)), 0)  # nameless, as pandas and R write them
     # above numbered columns, the first has the name of their level
     labelled = any(not any(map(_is_name, level[1:])) and _is_name(level[0]) for level in zip(*names, strict=True))
     kinds = [_NUMBER.sub("0", "/".join(own)) for own in names]  # of cells such as c0 and x=0.1
     odd = next((k for k, kind in enumerate(kinds) if "0" in kind), 0)
-    odd *= fields and all("0" in kind for kind in kinds[odd:]) and len(kinds) - odd >= 3 * len({*kinds[odd:]})
+    whole = odd and fields and all("0" in kind for kind in kinds[odd:])
+    # not u before u.1, u.2, u.3, as programs make names differ
+    odd *= bool(whole and len(kinds) - odd >= 3 * len({*kinds[odd:]}) and not kinds[odd].startswith(kinds[odd - 1]))
+    several = Counter(part for own in names for part in {*own})
+
+    def time_of(k: int) -> str | None:  # T behind another column, or above several, is a temperature
+        found = (part for part in names[k] if TIME.fullmatch(part) and several[part] == 1)
+        return next((part for part in found if part != "T" or k == start), None)
+
     while len(names) > 1 + skipped:
-        own = names[skipped]
-        name = next(filter(TIME.fullmatch, own), None)
+        own, name = names[skipped], time_of(skipped)
         indexed = skipped < odd or (labelled and not skipped) or _INDEX.fullmatch(own[-1])
         if not (fields if name else indexed):
             break
         what, name = ("times", name) if name else ("numbers", "/".join(filter(None, own)))
         _assume(
             path,
-            f"the first column, {name!r}, is taken for the {what} of the snapshots and left out of the fields; key "
-            f"{name!r} reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell",
+            f"the {'first' if skipped == start else 'next'} column, {name!r}, is taken for the {what} of the snapshots "
+            f"and left out of the fields; key {name!r} reads it (--parameters {path} --parameters-key {name!r}). "
+            "Rename it if it is a cell",
         )
         skipped += 1
-    late = [name for own in names[skipped + 1 :] for name in own if fields and TIME.fullmatch(name)]
+    late = [name for name in map(time_of, range(skipped + 1, len(names))) if name and fields]
     if late:
         _assume(path, f"the column {late[0]!r} is taken for a cell: put it first if it has times")
     return skipped

@@ -548,7 +548,7 @@ def _parameters_of(arguments, snapshots, width=None):
     if len(parameters) != n and columns and arguments.transpose:
         parameters = parameters.T.copy()
     if len(parameters) == n:
-        check_samples(**{str(arguments.input): snapshots, str(path): parameters})
+        check_samples(**{f"snapshots of {arguments.input}": snapshots, f"parameters of {path}": parameters})
         return parameters
     remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else ""
     raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
@@ -564,7 +564,7 @@ def _groups_of(arguments, snapshots):
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
         raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
-    check_samples(**{str(arguments.input): snapshots, str(path): labels})
+    check_samples(**{f"snapshots of {arguments.input}": snapshots, f"labels of {path}": labels})
     labels = np.asarray(labels)
     if len(np.unique(labels)) < 2:
         raise ValueError(f"{path} must name at least two groups, one of which can be left out, got {labels[0]} alone")

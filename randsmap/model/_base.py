@@ -35,7 +35,7 @@ X : array-like (n, M) or (n, *shape)
 y : ignored""",
     "parameters": """\
 parameters : array-like (n, p) or (n,)
-    Parameters or times of the snapshots.""",
+    Parameters or times, a row for each field.""",
     "consistency": """\
 consistency : int or None
     Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.

@@ -190,7 +190,6 @@ class ParametricModel(Model):
         {raises}
         """
         check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
-        check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
         latents = self.latents(parameters)
         return self.model_.inverse_transform(latents, **options)
 

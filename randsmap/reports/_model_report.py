@@ -124,7 +124,7 @@ def write_model_report(
     """
     template = page_template("randsmap.reports", "model.html")
     check_samples(snapshots=snapshots, parameters=parameters, groups=groups)
-    field_rows(model, snapshots, name="snapshots")
+    field_rows(model if parameters is None else model.model_, snapshots, name="snapshots")
     rows, layout = flattened(snapshots, "snapshots")
     if np.ndim(rows) != 2:
         raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")

@@ -215,6 +215,7 @@ def user_study(study: Study, path: Path) -> tuple[Study, Values]:
         title=f"{path.name} (M = {M}), in the protocol of the study {study.name}",
         notes=(f"{note}; the paper's numbers do not belong to them.",),
         sizes=user_sizes(study.sizes, n),
+        quick_sizes=None,
         view=lambda about, n_cells: view,
         data_options={"data": path},
         has_trajectories=False,
