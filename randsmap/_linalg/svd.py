@@ -360,6 +360,8 @@ def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Va
         rows[pivots - 1] = np.tril(L[:, :s])
         if Q is not None:
             remove_span(Q, rows)
+        if not s:  # SciPy 1.13 refuses a matrix without columns
+            return np.zeros(0), rows
         V, sigma, _ = scipy.linalg.svd(rows, full_matrices=False, overwrite_a=True, check_finite=False)
     return sigma**2, V
 
