@@ -93,7 +93,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
 def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
     """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
     whole = [text.strip() for _, text in _lines(path, [], _LINE)]
-    lines = [line if '"' in line.partition("#")[0] else re.sub(r"\s+#(\s.*|$)", "", line) for line in whole]
+    lines = [_without(re.compile(r"\s+#(\s.*|$)"), line) for line in whole]
     if len({*lines}) < len({*whole}):
         _assume(path, "what stands behind # and a blank is taken for a comment, not for a part of the label")
     n_names = int(len(lines) == n + 1)
@@ -131,8 +131,7 @@ def _lines(path: Path, comments: list[str], comment: re.Pattern[str] = _COMMENT)
     arrays, begun = 0, False
     with open(path, encoding=encoding) as file:
         for number, text in enumerate(file, 1):
-            line = text if "#" not in text or '"' in text.partition("#")[0] else comment.sub("", text)
-            line = line.rstrip("\r\n")
+            line = _without(comment, text).rstrip("\r\n")
             if line.strip() and not line.lstrip().startswith("%"):
                 begun = True
                 yield number, line
@@ -141,6 +140,10 @@ def _lines(path: Path, comments: list[str], comment: re.Pattern[str] = _COMMENT)
             arrays += text.startswith("# name: ")
             if arrays > 1:
                 raise ValueError(f"line {number}: Octave's text holds several arrays. Save it with -v7")
+
+
+def _without(comment: re.Pattern[str], text: str) -> str:
+    return text if "#" not in text or '"' in text.partition("#")[0] else comment.sub("", text)  # nor is "#" one
 
 
 def _stated(comments: Sequence[str]) -> dict[str, str]:

@@ -158,15 +158,15 @@ class BlendFit(Fit):
     def linear_map(self) -> LinearMap:
         return LinearMap(self, self.coefficients, self.invariants)
 
-    def _leverage_parts(self):
-        """The fits of the first three parts whose leverage is known; the median of three outvotes one."""
-        fits = [getattr(part, "fitted", None) for part in self.decoders]
-        return [fit for fit in fits if isinstance(fit, Fit)][:3]
+    @property
+    def leverage_parts(self) -> list[Any]:
+        """The first three parts whose leverage is known; the median of three outvotes one."""
+        return [part for part in self.decoders if isinstance(getattr(part, "fitted", None), Fit)][:3]
 
     @cached_property
     def leverage(self) -> Leverage:
         """The median of the parts' leverages in units of their limits."""
-        parts = [part.leverage for part in self._leverage_parts()]
+        parts = [part.fitted.leverage for part in self.leverage_parts]
         if not parts:
             raise AttributeError("the leverage of a blend is that of its parts, and of none of them it is known")
 

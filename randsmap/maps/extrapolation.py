@@ -119,9 +119,8 @@ def leverage_cost(part: Any) -> float:
     fit = getattr(part, "fitted", None)
     if fit is None or getattr(fit, "solver", "") == "krylov":  # which avoids that factorisation
         return np.inf
-    if hasattr(fit, "decoders"):  # of a blend the first three that have one
-        known = [part for part in fit.decoders if getattr(part, "fitted", None) is not None][:3]
-        return sum(map(leverage_cost, known)) if known else np.inf
+    if hasattr(fit, "leverage_parts"):
+        return sum(map(leverage_cost, fit.leverage_parts)) if fit.leverage_parts else np.inf
     n, P = len(fit.training_points), len(getattr(fit, "coefficients", ()))
     return float(n) * P * min(n, P)
 

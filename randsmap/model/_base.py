@@ -110,12 +110,10 @@ class HeldOutErrors:
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
         if self.along_trajectories:
             parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
-        spread, over = (
-            self.standard_error,
-            f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}",
-        )
-        known = not self.along_trajectories and np.isfinite(spread)  # neighbours in time are no independent samples
-        mean = f"{self.mean:.2g} +- {spread:.1g} (over {over})" if known else f"{self.mean:.2g}"
+        mean = f"{self.mean:.2g}"
+        if not self.along_trajectories and np.isfinite(self.standard_error):  # neighbours in time are no such samples
+            what = f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}"
+            mean += f" +- {self.standard_error:.1g} (over {what})"
         return (
             f"held-out relative L2 error{of} {mean} in the mean, {np.median(self.errors):.2g} in the median, "
             f"{self.errors[worst]:.2g} at most (row {self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} "
