@@ -267,7 +267,15 @@ def plot_comparison(
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
     if mesh is None and truth.ndim == 1:
         left, right = _several_axes(ax, 2, (8.4, 2.8), at_least=1)
-        lines = draw_compared_lines(truth, decoded, left, right, label=label or "", **place)
+        together: dict[str, Any] = {"linestyle": "--"} if left is right else {}
+        lines = [
+            plot_field(truth, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
+            plot_field(decoded, ax=left, **place),
+            plot_difference(truth, decoded, ax=right, **place, **together),
+        ]
+        for line, name in zip(lines, _COMPARED):
+            line.set_label(name)
+        left.set_ylabel(label or "")
         left.legend(fontsize="small", frameon=False)
         return lines
     axes = _several_axes(ax, 3, (9.6, 3.0))
@@ -281,22 +289,6 @@ def plot_comparison(
     for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
     return drawn
-
-
-def draw_compared_lines(truth: Any, decoded: Any, fields: Axes, difference: Axes, **place: Any) -> list[Artist]:
-    """Truth, decoded and their difference, which is dashed if both axes are the same."""
-    together: dict[str, Any] = {"linestyle": "--"} if fields is difference else {}
-    label = place.pop("label", None)
-    lines = [
-        plot_field(truth, ax=fields, color=_TRUTH_COLOR, linewidth=3, label=label, **place),
-        plot_field(decoded, ax=fields, **place),
-        plot_difference(truth, decoded, ax=difference, **place, **together),
-    ]
-    for line, name in zip(lines, _COMPARED):
-        line.set_label(name)
-    if together:
-        fields.set_ylabel(label)
-    return lines
 
 
 @_documented
@@ -678,7 +670,8 @@ def _profiles(fields, positions, name, label, n_columns, width):
         if above is not upper[0]:
             above.sharey(upper[0])
             below.sharey(lower[0])
-        lines = draw_compared_lines(fields["truth"], field, above, below, positions=positions)
+        lines = plot_comparison(fields["truth"], field, ax=(above, below), positions=positions)
+        above.get_legend().remove()
         above.set_title(title, fontsize="medium")
         for ax in (above, below):
             ax.set(xlabel="", ylabel="")

@@ -311,7 +311,7 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
     whole = run(study, tmp_path, quick=True, decoders=labels)
     for left in (lambda content: content[:20], lambda content: b"null", lambda content: b""):
         pieces = list((tmp_path / "pieces").iterdir())
-        assert {piece.suffix for piece in pieces} == {".json", ".npz", ".sha256"}
+        assert {piece.suffix for piece in pieces} == {".npz", ".sha256"}
         for piece in pieces:
             piece.write_bytes(left(piece.read_bytes()))
         result = run(study, tmp_path, quick=True, decoders=labels)
@@ -322,28 +322,20 @@ def test_damaged_pieces_are_made_again(study, tmp_path):
         )
 
 
-@pytest.mark.parametrize("left", [lambda text: text.replace('"rel_l2": 0.', '"rel_l2": 0.9', 1), lambda text: "{}"])
+@pytest.mark.parametrize("left", [lambda arrays: {**arrays, "test": 1.1 * arrays["test"]}, lambda arrays: {}])
 def test_a_piece_that_still_reads_but_is_another_is_made_again(study, tmp_path, left):
-    """One changed digit, or an object without keys: only the checksum tells."""
+    """Other numbers, or none: only the checksum tells."""
     whole = run(study, tmp_path, quick=True)
-    for piece in (tmp_path / "pieces").glob("*-run-*.json"):
-        assert left(piece.read_text()) != piece.read_text()
-        piece.write_text(left(piece.read_text()))
-    assert errors(run(study, tmp_path, quick=True)) == errors(whole)
-
-
-def test_a_lost_figure_alone_is_made_again(study, tmp_path):
-    whole = run(study, tmp_path, quick=True)
-    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "pieces").iterdir() if "figure" not in p.name}
-    for piece in (tmp_path / "pieces").glob("*figure*"):
-        piece.unlink()
+    for piece in (tmp_path / "pieces").glob("*-run-*.npz"):
+        with np.load(piece) as file:
+            arrays = left(dict(file))
+        np.savez(piece, **arrays)
     result = run(study, tmp_path, quick=True)
-    assert result.rows == whole.rows
+    assert errors(result) == errors(whole)
     assert all(
         np.array_equal(whole.arrays[key], value, equal_nan=value.dtype.kind == "f")
         for key, value in result.arrays.items()
     )
-    assert all(p.stat().st_mtime_ns == time for p, time in before.items())
 
 
 def test_more_runs_and_more_decoders_keep_what_is_done(study, tmp_path):
@@ -491,7 +483,7 @@ def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
     errors = np.concatenate(blocks, axis=1)
     expected = np.linalg.norm(F_hat - F, axis=1) / np.maximum(np.linalg.norm(F, axis=1), 1e-3 * usual)
     assert errors[0] == pytest.approx(expected, rel=1e-14)
-    assert _data.error_summary(errors, False, 0.0)["rel_linf"] < np.inf
+    assert errors[1].max() < np.inf
 
 
 @pytest.mark.slow

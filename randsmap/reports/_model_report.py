@@ -316,13 +316,8 @@ def _errors(found, groups):
     for _, ax in panels:
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
     along = "the rows of the snapshots" if groups is None else "the rows of each group"
-    return picture(
-        "Errors",
-        f"Errors of the decoded snapshots along {along}.",
-        f"Plot of the {_ERROR} of {len(found.l2)} snapshots along {along}, from {found.l2.min():.3g} to "
-        f"{found.l2.max():.3g}",
-        *(figure for figure, _ in panels),
-    )
+    caption = f"Errors of the decoded snapshots along {along}."
+    return picture("Errors", caption, *(figure for figure, _ in panels))
 
 
 def _leverage(found):
@@ -332,7 +327,6 @@ def _leverage(found):
         "Errors and leverage",
         "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
         "field is extrapolated.",
-        f"Scatter plot of the relative L2 error of {len(found.leverage)} snapshots against their leverage",
         figure,
     )
 
@@ -341,12 +335,8 @@ def _invariants(found):
     title = f"Error of the {found.conserved}"
     figure, ax = plotting.new_axes(_SMALL)
     plotting.plot_errors(found.invariants, label=title.lower(), ax=ax)
-    return picture(
-        title,
-        f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows.",
-        f"Plot of the {title.lower()} of {len(found.l2)} snapshots, at most {found.invariants.max():.2g}",
-        figure,
-    )
+    caption = f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows."
+    return picture(title, caption, figure)
 
 
 def _embeddings(found):
@@ -372,12 +362,8 @@ def _embedding(found, some, pair, values, label, log=False):
     plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
     which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
     part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
-    return picture(
-        f"Embedding, by {'error' if log else label}",
-        f"Latent {which}, coloured by the {label}{part}.",
-        f"Scatter plot of latent {which} of {len(some)} snapshots, coloured by the {label}",
-        figure,
-    )
+    title = f"Embedding, by {'error' if log else label}"
+    return picture(title, f"Latent {which}, coloured by the {label}{part}.", figure)
 
 
 def _fields(model, found, worst, shape, mesh):
@@ -389,61 +375,57 @@ def _fields(model, found, worst, shape, mesh):
     decoded = decoded_rows(model, found.latents[ordered], truth)
     pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
     titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
-    if shape is None and mesh is None:
-        figures = [_lines(pairs, titles, width) for width in (WIDE, NARROW)]
-    else:
-        figures = [_planes(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)]
     last = "" if typical in worst else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2
     return picture(
         "Worst fields",
         f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
         + (" Of the axes before the last two the middle is shown." if planes else ""),
-        f"Rows {', '.join(map(str, rows))} of the snapshots, what the model makes of them, and the differences",
-        *figures,
+        *(_compared(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)),
     )
 
 
-def _lines(pairs, titles, width):
-    """For each pair the two fields, and their difference next to them."""
-    figure = plotting.new_figure((width, 1.7 * len(pairs) + 0.3))
-    grid = list(figure.subplots(len(pairs), 2, squeeze=False, sharex=True, width_ratios=[3, 2]))
-    for (truth, decoded), title, axes in zip(pairs, titles, grid):
-        cells = _most_variable_cells(truth, decoded)
-        artists = plotting.draw_compared_lines(truth[cells], decoded[cells], *axes, positions=cells)
-        axes[0].set_title(title, fontsize="medium")
-        for ax in axes:
-            ax.set_xlabel("cell" if axes is grid[-1] else "")
-            _small_ticks(ax)
-    figure.legend(handles=artists, loc="outside upper left", ncols=3, fontsize="small", frameon=False)
-    return figure
-
-
-def _planes(pairs, titles, shape, mesh, width):
-    """For each pair truth, decoded and difference next to each other."""
-    if shape is None:
-        across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
-        aspect, options = up / across, {"mesh": mesh}
+def _compared(pairs, titles, shape, mesh, width):
+    """For each pair truth, decoded and difference next to each other: lines in two axes, planes and meshes in three."""
+    n, lines = len(pairs), shape is None and mesh is None
+    if lines:
+        size, options = (width, 1.7 * n + 0.3), {"ncols": 2, "width_ratios": [3, 2]}
     else:
-        aspect = float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
-        options = {"extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
-    panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
-    figure = plotting.new_figure((3 * panel + 0.4, (panel * aspect + 0.9) * len(pairs)))
-    grid = figure.subplots(len(pairs), 3, squeeze=False, sharex=True, sharey=True)
+        aspect = _aspect(shape, mesh)
+        panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
+        size, options = (3 * panel + 0.4, (panel * aspect + 0.9) * n), {"ncols": 3, "sharey": True}
+    figure = plotting.new_figure(size)
+    grid = list(figure.subplots(n, squeeze=False, sharex=True, **options))
     for pair, title, axes in zip(pairs, titles, grid):
-        fields = dict(zip(("truth", "decoded"), pair))
-        if shape is not None:
-            fields = {name: _coarse(field) for name, field in plotting.plot_arrays(fields, shape).items()}
-        plotting.plot_comparison(**fields, ax=axes, **options)
-        axes[0].set_title(f"{title}: truth", fontsize="medium")
+        plotting.plot_comparison(ax=axes, **_as_seen(*pair, shape, mesh))
+        axes[0].set_title(title if lines else f"{title}: truth", fontsize="medium")
+        if lines and axes is not grid[0]:
+            axes[0].get_legend().remove()
         for ax in axes:
-            _small_ticks(ax)
+            ax.tick_params(labelsize="small")
+            ax.locator_params(axis="x", nbins=5)
+            if lines:
+                ax.set_xlabel("cell" if axes is grid[-1] else "")
     return figure
 
 
-def _small_ticks(ax):
-    ax.tick_params(labelsize="small")
-    ax.locator_params(axis="x", nbins=5)
+def _aspect(shape, mesh):
+    if shape is not None:
+        return float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+    across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
+    return up / across
+
+
+def _as_seen(truth, decoded, shape, mesh):
+    """Arguments of `plot_comparison`: of lines and planes no more cells than can be seen."""
+    fields = {"truth": truth, "decoded": decoded}
+    if shape is not None:
+        coarse = {name: _coarse(field) for name, field in plotting.plot_arrays(fields, shape).items()}
+        return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
+    if mesh is not None:
+        return {**fields, "mesh": mesh}
+    cells = _most_variable_cells(truth, decoded)
+    return {"truth": truth[cells], "decoded": decoded[cells], "positions": cells}
 
 
 def _most_variable_cells(truth, decoded):

@@ -24,11 +24,14 @@ _POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
 WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
 
 
-def picture(title: str, caption: str, alt: str, *figures: Any) -> dict[str, Any]:
-    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
+def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
+    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages.
+
+    The caption stands for the picture where none is seen, too: it says what kind of picture it is.
+    """
     kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
     images = [_image(figure, kind) for figure, kind in zip(figures, kinds)]
-    return {"title": title, "caption": caption, "alt": alt, "images": images}
+    return {"title": title, "caption": caption, "images": images}
 
 
 def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from randsmap._linalg.distances import gaussian_kernel, gaussian_of_data
 from randsmap._linalg.scales import median_norm
-from randsmap.metrics import NORMS, field_norms, scaled_distances, scaled_l2
+from randsmap.metrics import conservation_error, field_norms, scaled_l2, scaled_linf
 
 T = TypeVar("T")
 Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
@@ -80,35 +80,16 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
     return parts
 
 
-def rows_of(data: Values, rows: NDArray[np.intp], out: Values | None = None) -> Values:
-    """Fields of some rows in memory, in that order."""
-    out = np.empty((len(rows), data.shape[1])) if out is None else out
-    return np.take(data, rows, axis=0, out=out, mode="clip")  # "raise" would fill a copy of `out` first
-
-
 def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], conserves: bool) -> Values:
-    """Relative L2, relative Linf and mass error of each reconstruction, (3, n).
+    """Relative L2, relative Linf and mass error of each reconstruction, (3, n); NaN where no mass is conserved.
 
     The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
     usual, does not decide a mean alone.
     """
-    errors = np.zeros((3, len(F)))
-    step = max(1, 2**17 // F.shape[1])  # rows of 1 MB, which stays in cache
-    for start in range(0, len(F), step):
-        rows = slice(start, start + step)
-        difference = F_hat[rows] - F[rows]
-        for k, (norm, reference) in enumerate(zip(NORMS.values(), references)):
-            errors[k, rows] = scaled_distances(norm(difference), norm(F[rows]), reference)
-        if conserves:  # relative to the mass, which is 1 in the paper's data
-            mass = F[rows].sum(axis=1)
-            errors[2, rows] = abs(F_hat[rows].sum(axis=1) - mass) / abs(mass)
-    return errors
-
-
-def error_summary(errors: Values, conserves: bool, seconds: float) -> dict[str, float | None]:
-    """Means of `sample_errors` over the samples, and the seconds."""
-    l2, linf, conservation = (float(each.mean()) for each in errors)
-    return {"rel_l2": l2, "rel_linf": linf, "conservation": conservation if conserves else None, "seconds": seconds}
+    l2, linf = references
+    mass = abs(F.sum(axis=1)) if conserves else np.nan  # 1 in the paper's data
+    errors = scaled_l2(F, F_hat, reference=l2), scaled_linf(F, F_hat, reference=linf)
+    return np.array([*errors, conservation_error(F, F_hat) / mass])
 
 
 # --- what the figures show ------------------------------------------------------------------------

@@ -21,7 +21,16 @@ from randsmap import plotting
 from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, picture, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
 from randsmap.studies._result import StudyResult, documented
-from randsmap.studies._table import best_rows, case_text, features_text, legend, summary_text, table_text
+from randsmap.studies._table import (
+    PERCENTILES,
+    best_rows,
+    case_text,
+    features_text,
+    legend,
+    split_tables,
+    summary_text,
+    table_text,
+)
 
 REPORT, INDEX = "report.html", "index.html"
 # the verdicts in the order of the page, and their classes in the style sheet
@@ -87,11 +96,7 @@ def _part(result: StudyResult, part: str) -> dict[str, Any]:
     return {
         "name": f"N = {part[1:]}",
         "summary": summary_text(result.part_rows(part)),
-        "tables": [
-            (f"N = {part[1:]}, {name} set", table_text(rows))
-            for split, name in (("train", "training"), ("test", "test"))
-            if (rows := result.part_rows(part, split))
-        ],
+        "tables": [(title, table_text(rows)) for title, rows in split_tables(result.part_rows(part))],
         "pictures": drawn(part_pictures(result, part)),
     }
 
@@ -255,8 +260,6 @@ def _errors_and_times(rows):
         "Errors and times of all decoders",
         "Best test error on top. Medians over the runs, with bars from 5 to 95 % of them."
         + (" The paper's times are of its own machine." if theirs else ""),
-        f"Dot plots of test errors and times, a row for each of {len(slots)} decoders and feature counts; the figures "
-        "are in the tables",
         _overview(rows, slots, panels, WIDE, theirs),
         _overview(rows, slots, [panels[0], panels[-1]], NARROW, theirs),
     )
@@ -270,13 +273,11 @@ def _overview(rows, slots, panels, width, theirs):
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     place = {slot: k for k, slot in enumerate(slots)}
     banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
-    marks = {}
     for ax, (split, quantity, name) in zip(axes, panels):
-        for row in rows:
-            y = place.get((row["decoder"], row["features_per_sample"]))
-            if row["split"] == split and y is not None:
-                marks["the paper's"] = _mark(ax, row, "paper_", quantity, y, **ring) or marks.get("the paper's")
-                marks["ours"] = _mark(ax, row, "", quantity, y, **dot) or marks.get("ours")
+        shown = [row for row in rows if row["split"] == split and _slot(row) in place]
+        heights = [place[_slot(row)] for row in shown]
+        marks = [_marks(ax, shown, heights, quantity, **dot)]
+        marks += [_marks(ax, shown, heights, f"paper_{quantity}", **ring)] if theirs else []
         ax.set_xscale("log")
         plotting.plain_decades(ax.xaxis, 5)
         ax.set_xlabel(name, fontsize=9)
@@ -290,9 +291,12 @@ def _overview(rows, slots, panels, width, theirs):
         ax.set_axisbelow(True)
     axes[0].set_yticks(range(len(slots)), [_slot_text(slots, k) for k in range(len(slots))])
     axes[0].set_ylim(len(slots) - 0.5, -0.5)
-    names = ("ours", "the paper's")[: 1 + theirs]
-    figure.legend([marks[name] for name in names], names, loc="outside upper left", **_LEGEND)
+    figure.legend(marks, ("ours", "the paper's")[: len(marks)], loc="outside upper left", **_LEGEND)
     return figure
+
+
+def _slot(row):
+    return row["decoder"], row["features_per_sample"]
 
 
 def _slot_text(slots, k):
@@ -303,13 +307,12 @@ def _slot_text(slots, k):
     return case_text(plotting.plain(label), fraction)
 
 
-def _mark(ax, row, whose, quantity, y, **style):
-    """A median with a bar to its percentiles, where there are any."""
-    middle, low, high = (row.get(f"{whose}{quantity}_{k}") for k in ("median", "p05", "p95"))
-    if middle is None:
-        return None
-    bar = None if None in (low, high) else [[max(middle - low, 0)], [max(high - middle, 0)]]
-    return ax.errorbar(max(middle, 1e-17), y, xerr=bar, fmt="o", **style)
+def _marks(ax, rows, heights, quantity, **style):
+    """Medians with bars to their percentiles, where there are any."""
+    figures = [[row[f"{quantity}_{name}"] for name in PERCENTILES] for row in rows]
+    middle, low, high = np.array(figures, dtype=float).T  # None becomes NaN, which is not drawn
+    bars = np.maximum([middle - low, high - middle], 0)
+    return ax.errorbar(np.maximum(middle, 1e-17), heights, xerr=bars, fmt="o", **style)
 
 
 # --- points --------------------------------------------------------------------------------------
@@ -345,16 +348,12 @@ def _elevation(dataset):
 def _data_and_embedding(arrays, dataset):
     color, label = arrays.get("train/color"), str(arrays.get("color_name", ""))
     for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
-        points = arrays.get(f"train/{key}")
-        if points is None or points.shape[1] < 2:
+        points = arrays.get(f"train/{key}", np.empty((0, 0)))
+        d, dimension = points.shape[1], min(points.shape[1], 3)
+        if d < 2:
             continue
-        dimension = min(points.shape[1], 3)
-        names = [f"latent coordinate {k + 1}" for k in range(dimension)]
-        what = f"{dimension} coordinates"
-        if key == "points":
-            names = arrays["point_names"].tolist()
-        if points.shape[1] > 3:
-            what = f"the first three of {points.shape[1]} coordinates"
+        names = arrays["point_names"] if key == "points" else [f"latent coordinate {k + 1}" for k in range(dimension)]
+        what = f"{d} coordinates" if d == dimension else f"the first three of {d} coordinates"
         some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
         figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
         if dimension == 3:
@@ -365,12 +364,7 @@ def _data_and_embedding(arrays, dataset):
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
             axis.label.set_size(8)
         ax.locator_params(nbins=5)
-        yield picture(
-            title,
-            f"{title}, {what}, coloured by {label}.",
-            f"Scatter plot of {title.lower()} in {what}, coloured by {label}",
-            figure,
-        )
+        yield picture(title, f"{title}, {what}, coloured by {label}.", figure)
 
 
 def _reconstructed_points(arrays, dataset):
@@ -387,7 +381,6 @@ def _reconstructed_points(arrays, dataset):
         "Reconstructions of the test set",
         f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
         "sample's error in one scale.",
-        f"Scatter plots in three dimensions, one of the truth and one for each of {len(shown)} decoders",
         *figures,
     )
 
@@ -451,7 +444,6 @@ def _one_field(arrays, dataset):
         "One field of the test set",
         f"One field, and its reconstructions by {_OF_KINDS}; errors in "
         + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
-        f"One field of the test set and its reconstruction and error by {len(fields)} decoders",
         *figures,
     )
 
@@ -484,7 +476,6 @@ def _error_against_intrinsic(arrays):
     yield picture(
         f"Error against {name}",
         f"Median of the relative L2 error of the test samples in {n_bins} intervals of {name}, of {_OF_KINDS}.",
-        f"Lines of the median error against {name}, one for each of {len(shown)} decoders",
         figure,
     )
 
@@ -519,12 +510,7 @@ def _ddm_map(arrays):
     for axis in (ax.yaxis, bar.ax.yaxis):
         plotting.plain_decades(axis)
     figure.legend(loc="outside upper center", **_LEGEND)
-    yield picture(
-        "DDM over (w2, r)",
-        caption,
-        "Colour map of the validation error of DDM over w2 and r, with the paper's star and the printed rule's points",
-        figure,
-    )
+    yield picture("DDM over (w2, r)", caption, figure)
 
 
 def _mark_rule(ax, weights, ranks, errors):

@@ -1,7 +1,7 @@
 """What a study leaves in its folder: the finished pieces, then its table and the arrays of its figures.
 
-A piece is a dict of arrays in an .npz file, or of JSON values, with which an interrupted study goes on where it
-stopped. A file is read only if its checksum is right. The guide Reports lists the keys of rows and arrays.
+A piece is a dict of arrays in an .npz file, with which an interrupted study goes on where it stopped. A file is read
+only if its checksum is right. The guide Reports lists the keys of rows and arrays.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
             raise ValueError(
                 f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
             ) from None
-        write_atomically(path, lambda file: file.write(_json(configuration)))
+        write_atomically(path, lambda file: file.write(json.dumps(configuration, indent=1).encode()))
         found = configuration
     except ValueError:
         found = None
@@ -207,29 +207,12 @@ def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
     return pieces
 
 
-def stored(path: Path, make: Callable[[], Piece], *others: Path, found: Callable[[], object] | None = None) -> Piece:
-    """The piece in a file, made and written if the file, or one of the `others` that `make` writes, is not intact.
-
-    `found` is called if all are intact.
-    """
+def stored(path: Path, make: Callable[[], Piece], *others: Path) -> Piece:
+    """The piece in a file, made and written if the file, or one of the `others` that `make` writes, is not intact."""
     if not is_intact(path, *others):
-        put(path, make(), *others)
-    elif found is not None:
-        found()
-    # also a new piece is read, so that a study that goes on computes with the same bits
-    return read_arrays(path) if path.suffix == ".npz" else json.loads(path.read_text())
-
-
-def put(path: Path, piece: Piece, *others: Path) -> None:
-    """Write a piece, with the checksums of its file and of the others."""
-    if path.suffix == ".npz":
+        piece = make()
         write_checked(path, lambda file: save_arrays(file, piece), *others)
-    else:
-        write_checked(path, lambda file: file.write(_json(piece)), *others)
-
-
-def _json(value):
-    return f"{json.dumps(value, indent=1)}\n".encode()
+    return read_arrays(path)  # also a new piece, so that a study that goes on computes with the same bits
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

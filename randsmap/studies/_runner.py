@@ -1,6 +1,6 @@
 """Run a study: its data and splits, then for every decoder and feature count tune, fit, test.
 
-Each finished piece (latents, tuning of a decoder, one run) is a small file, so that an interrupted study can go on.
+Each finished piece (latents, tuning of a decoder, one run) is a file, so that an interrupted study can go on.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ from randsmap.metrics import field_norms
 from randsmap.studies._data import (
     Sizes,
     Values,
-    error_summary,
     harmonics_map,
     random_split,
-    rows_of,
     sample_errors,
     seed_for,
     timed,
     trajectory_split,
 )
-from randsmap.studies._result import MAX_SHOWN, Piece, StudyResult, documented, open_pieces, put, save_result, stored
+from randsmap.studies._result import MAX_SHOWN, Piece, StudyResult, documented, open_pieces, save_result, stored
 from randsmap.studies._study import NOTES, DecoderCase, Study, quick_form, user_study
 from randsmap.studies._table import PERCENTILES, QUANTITIES, Row, with_paper
 from randsmap.tuning._autotune import chosen_encoder
@@ -159,10 +157,10 @@ def _run_parts(study, chosen, fields, about, options, pieces, show):
     rows: list[Row] = []
     arrays: dict[str, Any] = {}
     findings: list[str] = []
-    total = sum(n_fits(case, study, options) for case in chosen) * len(study.sizes)
+    total = sum(n_steps(case, study, options) for case in chosen) * len(study.sizes)
     with (
         show,
-        ProgressBar(total, study.name, unit="fit") as bar,
+        ProgressBar(total, study.name, unit="step") as bar,
         randsmap.show_progress(False),
         extrapolation_ignored(),  # held-out points may be far away
     ):
@@ -229,16 +227,12 @@ def _notes(study, chosen, findings, options):
 def _cuts(study, chosen, options):
     cuts = []
     if options["quick"]:
-        cuts.append(
-            "Quick run: three of the ten grid values of each hyperparameter, P = N/4 only, "
-            "tuning on one draw of the features."
-        )
+        tuning = "three of the ten grid values of each hyperparameter, P = N/4 only, tuning on one draw of the features"
+        cuts.append(f"Quick run: {tuning}.")
         if study.quick_sizes:
             changed = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
-            cuts.append(
-                f"Quick run: smaller data ({changed}), so no number of the paper belongs to "
-                f"it: {study.sizes[0][0]} training points."
-            )
+            size = f"{study.sizes[0][0]} training points"
+            cuts.append(f"Quick run: smaller data ({changed}), so no number of the paper belongs to it: {size}.")
     runs = options["runs"]
     if runs < PAPER_RUNS:
         cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {PAPER_RUNS}.")
@@ -261,10 +255,10 @@ def fractions(case: DecoderCase, quick: bool) -> tuple[float | None, ...]:
     return (0.25,) if quick else (1.0, 0.5, 0.25)
 
 
-def n_fits(case: DecoderCase, study: Study, options: dict[str, Any]) -> int:
-    """Fits that the progress bar counts; a tuning that was found or taken over counts as made."""
-    tuning = len(case.grid) * _tuning_draws(case, study) if case.parameter else 0
-    return (tuning + case.runs(options["runs"])) * len(fractions(case, options["quick"]))
+def n_steps(case: DecoderCase, study: Study, options: dict[str, Any]) -> int:
+    """Tunings and runs, which the progress bar counts; what was found or taken over counts as made."""
+    tunings = _tuning_draws(case, study) if case.parameter else 0
+    return (tunings + case.runs(options["runs"])) * len(fractions(case, options["quick"]))
 
 
 def _tuning_draws(case, study):
@@ -272,10 +266,7 @@ def _tuning_draws(case, study):
 
 
 class Part:
-    """The chosen decoders of a study on one split of its data.
-
-    Finished pieces are files in the folder `pieces`; `update(n)` counts fits.
-    """
+    """The chosen decoders of a study on one split of its data; `update(n)` counts the steps that are done."""
 
     def __init__(
         self,
@@ -289,7 +280,8 @@ class Part:
         pieces: Path,
         update: Callable[..., object],
     ) -> None:
-        self._study, self._chosen, self._data, self._about = study, chosen, data, about
+        # rows of a view of the mapping are plain arrays
+        self._study, self._chosen, self._data, self._about = study, chosen, np.asarray(data), about
         self._options, self._pieces, self._update = options, pieces, update
         self._cases = {case.label: case for case in study.cases}
         self._groups = None  # of the training fields, which searches hold out as a whole
@@ -305,12 +297,12 @@ class Part:
         self._view = study.view(about, data.shape[1])
         self._shown = rows[2][:MAX_SHOWN]
         self._shown_index = self._view.pick(self._shown)
-        self._F_train, self._F_validation = rows_of(data, rows[0]), rows_of(data, rows[1])
+        self._F_train, self._F_validation = self._data[rows[0]], self._data[rows[1]]
         # of the fields that are not empty
         self._references = median_norm(field_norms(self._F_train)), median_norm(field_norms(self._F_train, "linf"))
         self._latents: dict[str, Piece] = {}
         self._encoders: dict[str, Any] = {}
-        # {label: {P / N: (the tuned value, its seconds and the errors of the grid; a result for each run)}}
+        # {label: {P / N: (the tuned value, its seconds and the errors of the grid; the piece of each run)}}
         self._done: dict[str, dict[float | None, tuple[tuple[Any, float, Any], list[Piece]]]] = {}
 
     def run(self) -> list[Row]:
@@ -336,32 +328,23 @@ class Part:
             found.append(f"The tuned encoder (N = {self._n_train}): {self._encoded(tuned)['encoder']}.")
         return found
 
-    def _piece(self, name, make, found=None):
-        return stored(self._pieces / f"{self.name}-{name}", make, found=found)
+    def _piece(self, name, make):
+        return stored(self._pieces / f"{self.name}-{name}.npz", make)
 
     # --- fields and latents ----------------------------------------------------------------------
 
-    @cached_property
-    def _F_test(self) -> Values:
-        return rows_of(self._data, self._rows["test"])
-
     def _test_blocks(self) -> Iterator[tuple[slice, Values]]:
-        """(slice, fields) of consecutive test samples; a block may overwrite the fields of the one before."""
-        rows, M = self._rows["test"], self._data.shape[1]
-        if len(rows) * M <= 2**26:  # 512 MB, which are kept
-            yield slice(0, len(rows)), self._F_test
-            return
-        step = max(1, 2**24 // M)  # 128 MB
-        buffer = np.empty((min(step, len(rows)), M))
+        """(slice, fields) of consecutive test samples."""
+        rows, step = self._rows["test"], max(1, 2**24 // self._data.shape[1])  # 128 MB
         for start in range(0, len(rows), step):
-            block = slice(start, min(start + step, len(rows)))
-            yield block, rows_of(self._data, rows[block], buffer[: block.stop - start])
+            block = slice(start, start + step)
+            yield block, self._data[rows[block]]
 
     def _encoded(self, case: DecoderCase) -> Piece:
         """Latents of "train", "validation" and "test" by a case's encoder, its text, its seconds of fit and test."""
         name = _encoder_name(case)
         if name not in self._latents:
-            self._latents[name] = self._piece(f"latents-{name}.npz", lambda: self._encode(case))
+            self._latents[name] = self._piece(f"latents-{name}", lambda: self._encode(case))
         return self._latents[name]
 
     def _encode(self, case):
@@ -401,11 +384,11 @@ class Part:
             return None, 0.0, ()
         if case.by_map:
             found = self._map(case)
-            self._update(len(case.grid))
             draws = [{**found, "errors": found["errors"][:, list(found["ranks"]).index(case.decoder.rank)]}]
         else:
             case = self._cases[case.tuned_as or case.label]
             draws = [self._tuning(case, fraction, draw) for draw in range(_tuning_draws(case, self._study))]
+        self._update(len(draws))
         errors = np.mean([draw["errors"] for draw in draws], axis=0)
         best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
         return best, float(np.mean([draw["seconds"] for draw in draws])), errors
@@ -420,11 +403,10 @@ class Part:
                 decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
             latents, grid = self._encoded(case), {case.parameter: list(case.grid)}
             data = latents["train"], fields, latents["validation"][: len(validation)], validation
-            result, seconds_tune = timed(lambda: randsmap.tune(decoder, grid, *data, callback=self._update))
-            return {"errors": result.errors_.tolist(), "seconds": seconds + seconds_tune}
+            result, seconds_tune = timed(lambda: randsmap.tune(decoder, grid, *data))
+            return {"errors": result.errors_, "seconds": seconds + seconds_tune}
 
-        name = f"{_name(case, fraction)}-tuning-{draw}.json"
-        return self._piece(name, make, lambda: self._update(len(case.grid)))
+        return self._piece(f"{_name(case, fraction)}-tuning-{draw}", make)
 
     def _map(self, case):
         """The (w_2, r) map of DDM on the validation set."""
@@ -441,44 +423,33 @@ class Part:
                 arrays["rule_ranks"] = [decoder.fit(Y, Y[:, :1]).rank_ for decoder in by_rule]  # of whatever fields
             return arrays
 
-        return self._piece("ddm-map.npz", make)
+        return self._piece("ddm-map", make)
 
     def _tuning_fields(self, whole):
         """Training and validation fields for tuning, and the seconds it took to make them.
 
         They are the fields if `whole`, else their coefficients in the leading modes if the study wants these.
         """
+        F_validation = self._F_validation[: self._study.tuning_samples]
         if whole or self._study.tuning_left_out is None:
-            return self._F_train, self._F_validation[: self._study.tuning_samples], 0.0
-        coefficients, seconds = self._mode_coefficients
-        return (*coefficients, seconds)
+            return self._F_train, F_validation, 0.0
+        (coefficients, modes), seconds = self._modes
+        return coefficients, F_validation if modes is None else F_validation @ modes.T, seconds
 
     @cached_property
-    def _mode_coefficients(self):
-        """Coefficients of training and validation fields in the leading modes, and the seconds."""
-
-        def make():
-            left_out = self._study.tuning_left_out**0.5 * np.linalg.norm(self._F_train)
-            coefficients, modes = low_rank(self._F_train, left_out)
-            F_validation = self._F_validation[: self._study.tuning_samples]
-            return coefficients, F_validation if modes is None else F_validation @ modes.T
-
-        return timed(make)
+    def _modes(self):
+        """The training fields' coefficients in their leading modes, these, and the seconds."""
+        left_out = self._study.tuning_left_out**0.5 * np.linalg.norm(self._F_train)
+        return timed(lambda: low_rank(self._F_train, left_out))
 
     # --- runs ------------------------------------------------------------------------------------
 
     def _run_case(self, case, fraction):
         """Tuned values of a decoder with one feature count, and the results of its runs."""
         tuned, results = self._tuned(case, fraction), []
-
-        def make(run):
-            result = self._measure(case, fraction, tuned[0], run)
-            if run == 0:
-                put(self._pieces / f"{self.name}-{_name(case, fraction)}-figure.npz", result.pop("figure"))
-            return result
-
         for run in range(case.runs(self._options["runs"])):
-            results.append(self._piece(f"{_name(case, fraction)}-run-{run}.json", partial(make, run)))
+            make = partial(self._measure, case, fraction, tuned[0], run)
+            results.append(self._piece(f"{_name(case, fraction)}-run-{run}", make))
             self._update()
         return tuned, results
 
@@ -520,17 +491,17 @@ class Part:
             if run == 0 and block.start < MAX_SHOWN:
                 shown.append(F_hat[: MAX_SHOWN - block.start].copy())
         test = np.concatenate(errors, axis=1)
-        result = {
-            "train": error_summary(train, conserves, seconds_fit),
-            "test": error_summary(test, conserves, seconds_test),
-            "rank": getattr(decoder, "rank_", None),
+        piece = {
+            "train": [*train.mean(axis=1), seconds_fit],
+            "test": [*test.mean(axis=1), seconds_test],
+            "rank": np.asarray(getattr(decoder, "rank_", None), dtype=float),  # of DDM; None becomes NaN
         }
         if run == 0:
             F_hat = np.concatenate(shown)
-            result["figure"] = {**self._view.describe(F_hat), "errors": test[0, :MAX_SHOWN]}
+            piece |= {**self._view.describe(F_hat), "errors": test[0, :MAX_SHOWN]}
             if self._view.axes:
-                result["figure"]["field"] = F_hat[self._shown_index].reshape(self._view.shape)
-        return result
+                piece["field"] = F_hat[self._shown_index].reshape(self._view.shape)
+        return piece
 
     def _row(self, case, fraction, tuned, results, split):
         value, seconds_tune, _ = tuned
@@ -547,14 +518,12 @@ class Part:
             "runs": len(results),
             "paper_decoder": case.paper_label or (None if case.extra else case.label),
         }
-        for quantity in QUANTITIES:
-            values = [result[split][quantity] for result in results]
-            if quantity == "seconds" and split == "train":
-                # training = encoder, tuning and the decoder's fit
-                before = seconds_tune + float(self._encoded(case)["seconds_fit"])
-                values = [value + before for value in values]
+        figures = np.array([result[split] for result in results])
+        if split == "train":  # encoder, tuning and the decoder's fit
+            figures[:, -1] += seconds_tune + float(self._encoded(case)["seconds_fit"])
+        for quantity, values in zip(QUANTITIES, figures.T, strict=True):
             for name, percent in PERCENTILES.items():
-                row[f"{quantity}_{name}"] = None if None in values else float(np.percentile(values, percent))
+                row[f"{quantity}_{name}"] = None if np.isnan(values).any() else float(np.percentile(values, percent))
         return row
 
     # --- arrays of the figures -------------------------------------------------------------------
@@ -568,7 +537,7 @@ class Part:
             "decoders": list(self._done),
             "train/latents": self._encoded(self._study.cases[0])["train"],
         }
-        test = rows_of(self._data, self._shown)
+        test = self._data[self._shown]
         for split, F, rows in (("train", self._F_train, self._rows["train"]), ("test", test, self._shown)):
             described = view.describe(F)
             arrays.update({f"{split}/{key}": value for key, value in described.items()})
@@ -584,20 +553,10 @@ class Part:
                 arrays.update({f"field/{name}": axis for name, axis in zip("xy", view.axes.values())})
             if view.mask is not None:
                 arrays["field/mask"] = view.mask
-        for case in self._chosen:
-            arrays.update({f"decoder/{case.label}/{key}": value for key, value in self._best_figure(case).items()})
+        for label, runs in self._done.items():
+            arrays.update({f"decoder/{label}/{key}": value for key, value in _best_figure(runs).items()})
         arrays.update(self._map_arrays())
         return {key: np.asarray(value) for key, value in arrays.items()}
-
-    def _best_figure(self, case):
-        """The figure of a decoder at the feature count of the least training error."""
-        runs = self._done[case.label]
-        medians = {P: np.median([result["train"]["rel_l2"] for result in results]) for P, (_, results) in runs.items()}
-        fraction = min(medians, key=medians.get)
-        value = runs[fraction][0][0]
-        name = f"{_name(case, fraction)}-figure.npz"
-        figure = self._piece(name, lambda: self._measure(case, fraction, value, 0)["figure"])
-        return {"features_per_sample": np.nan if fraction is None else fraction, **figure}
 
     def _map_arrays(self):
         case = next((case for case in self._chosen if case.by_map), None)
@@ -613,6 +572,15 @@ class Part:
             arrays["ddm/rule_errors"] = [errors.get(w, np.nan) for w in found["weights"]]
             arrays["ddm/rule"] = [value, results[0]["rank"], errors[value]]
         return arrays
+
+
+def _best_figure(runs):
+    """The figure of a decoder's first run at the feature count of the least training error."""
+    medians = {P: np.median([result["train"][0] for result in results]) for P, (_, results) in runs.items()}
+    fraction = min(medians, key=medians.get)
+    _, (first, *_) = runs[fraction]
+    figure = {key: value for key, value in first.items() if key not in ("train", "test", "rank")}
+    return {"features_per_sample": np.nan if fraction is None else fraction, **figure}
 
 
 def _name(case, fraction):

@@ -374,12 +374,9 @@ def lwr_study() -> Study:
 
 
 def _traffic_view(about, _):
+    moments = {"time": about["times"], "trajectory": about["trajectories"]}
     # shocks have formed at t = 15
-    return View((0, 1, 2), intrinsic=_times_and_trajectories(about), axes={"x": about["cell_centers"]}, target=15.0)
-
-
-def _times_and_trajectories(about):
-    return {"time": about["times"], "trajectory": about["trajectories"]}
+    return View((0, 1, 2), intrinsic=moments, axes={"x": about["cell_centers"]}, target=15.0)
 
 
 @_documented
@@ -446,7 +443,7 @@ def _crowd_view(about, _):
     return View(
         shown=(0, 3, 1),
         axes={"x": x[:, 0].copy(), "y": y[0].copy()},
-        intrinsic=_times_and_trajectories(about),
+        intrinsic={"time": about["times"], "trajectory": about["trajectories"]},
         mask=about["mask"].reshape(nx, ny),
         target=10.0,  # the crowd passes the obstacle
     )

@@ -189,7 +189,7 @@ def _figures(row, key, style, without):
     return _text(median, style) + band
 
 
-def _tables(rows):
+def split_tables(rows):
     """(title, rows of that table), one for each training size and split."""
     tables: dict[str, list[Row]] = {}
     for row in rows:
@@ -254,7 +254,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     N = 1000, training set
     """
     width = terminal_width() if width is None else width
-    tables = _tables(rows)
+    tables = split_tables(rows)
     for n_left_out in range(len(_DISPENSABLE) + 1):
         without = list(_DISPENSABLE)[:n_left_out]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
@@ -312,7 +312,7 @@ def write_markdown(result: StudyResult, path: Path) -> None:
         "",
     ]
     lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
-    for title, table in _tables(result.rows):
+    for title, table in split_tables(result.rows):
         header, *body = map(markdown_row, table_text(table))
         lines += [f"### {title}", "", header, "| --- " * len(table_text(table)[0]) + "|", *body, ""]
     lines += [f"{text}  " for text in legend(result.rows)]
