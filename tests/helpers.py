@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import randsmap
-from randsmap.invariants import Invariants, fit_invariants
+from randsmap.invariants import InvariantParameters, fit_estimator
 
 
 def random_problem(n=60, M=30, d=2, *, seed=0, constant=None, total=1.0, place=(0.0, 1.0), width=None, compact=False):
@@ -78,8 +78,10 @@ def with_common_invariants(F, C, weights=None, constant=None):
 
 
 def fitted_invariants(F, dtype=np.float64, **given):
-    """`fit_invariants` of the fields F with the parameters of `Invariants.of`."""
-    return fit_invariants(F, Invariants.of(F.shape[1], **given), dtype)
+    """`fit_estimator` of the fields F with these `InvariantParameters`, of mass if no others are given."""
+    names = {"values": "invariant_values", "tol": "invariant_tol"}
+    parameters = {"invariants": "mass"} | {names.get(name, name): value for name, value in given.items()}
+    return fit_estimator(InvariantParameters(**parameters), F, dtype)
 
 
 def violation(F, C, m):

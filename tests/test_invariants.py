@@ -19,7 +19,7 @@ import randsmap
 from randsmap._kernels import decode as kernel
 from randsmap.decoders import BlendedDecoder
 from randsmap.invariants import AffineInvariants, invariant_values
-from randsmap.invariants._running import constant_cells
+from randsmap.invariants._fitting import constant_cells
 from randsmap.metrics import scaled_l2
 from randsmap.reports._model_report import evaluate
 

@@ -28,7 +28,7 @@ from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import tell
 from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
 from randsmap.decoders._auto import check_groups
-from randsmap.invariants import Invariants, common_values, fit_invariants, norm_weights
+from randsmap.invariants import InvariantParameters, Invariants, common_values, fit_estimator, norm_weights
 from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors
 from randsmap.snapshots import (
     HAVE_NAMES,
@@ -280,14 +280,15 @@ def _kept(arguments, checked, layout, dtype):
     kept = {"cell_weights": _weights_of(arguments, layout), "bounds": bounds}
     if bounds is not None:
         try:
-            fit_invariants(checked, Invariants.of(checked.shape[1], invariants=None, **kept), dtype)
+            fit_estimator(InvariantParameters(invariants=None, **kept), checked, dtype)
         except ValueError as error:
             what, of_fields, _ = str(error).partition("; bounds=None")
             where, remedy = (f"{arguments.input}: ", ", or leave --bounds out") if of_fields else ("--bounds: ", "")
             raise ValueError(f"{where}{what.removeprefix('bounds: ')}{remedy}") from None
     mass = None
     if arguments.invariants != "none":
-        given = Invariants.of(checked.shape[1], cell_weights=kept["cell_weights"])
+        wanted = InvariantParameters(invariants="mass", cell_weights=kept["cell_weights"])
+        given = Invariants.of(wanted, checked.shape[1])
         mass, reason = common_values(checked, given, dtype)
         if mass is not None:
             by = "" if kept["cell_weights"] is None else " by the cells' weights"

@@ -444,7 +444,7 @@ class RandomFeatureRegression(RidgeDecoder):
             self._field_shape = layout
             sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
             if isinstance(self, InvariantParameters):
-                running = RunningInvariants.of(Invariants.of_estimator(self, M))
+                running = RunningInvariants.of(Invariants.of(self, M))
             # parameters may have been set since `fit_features`
             before = replace(before, sums=sums, running=running, free_bias=sums.centred, projected=running is not None)
         else:

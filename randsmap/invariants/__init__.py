@@ -9,16 +9,16 @@ data, S the others; V is the diagonal matrix of cell weights.
 from randsmap._interface.callers import public
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
 from randsmap.invariants._affine import project_bounds
+from randsmap.invariants._bounds import decoding_part as decoding_part
 from randsmap.invariants._bounds import invariant_values as invariant_values
 from randsmap.invariants._bounds import own_values as own_values
 from randsmap.invariants._bounds import values_of_rows as values_of_rows
-from randsmap.invariants._given import InvariantParameters as InvariantParameters
-from randsmap.invariants._given import Invariants as Invariants
-from randsmap.invariants._given import norm_weights as norm_weights
-from randsmap.invariants._running import RunningInvariants as RunningInvariants
-from randsmap.invariants._running import common_values as common_values
-from randsmap.invariants._running import fit_estimator as fit_estimator
-from randsmap.invariants._running import fit_invariants as fit_invariants
+from randsmap.invariants._fitting import InvariantParameters as InvariantParameters
+from randsmap.invariants._fitting import Invariants as Invariants
+from randsmap.invariants._fitting import RunningInvariants as RunningInvariants
+from randsmap.invariants._fitting import common_values as common_values
+from randsmap.invariants._fitting import fit_estimator as fit_estimator
+from randsmap.invariants._fitting import norm_weights as norm_weights
 
 __all__ = ["project_bounds"]
 public(globals())

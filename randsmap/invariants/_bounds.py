@@ -11,7 +11,7 @@ from randsmap._interface.arrays import as_array, check_domain, real_numbers
 from randsmap._interface.fields import flattened
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.rows import Rows
-from randsmap._parallel import parallel_for
+from randsmap._parallel import parallel_rows
 
 # how far outside its bounds round-off can put a value, of the largest of its field, by number type
 _ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
@@ -30,17 +30,23 @@ def invariant_values(C: _Values, F: _Values, minus: _Values | None = None) -> tu
         rows = np.hstack([rows, -np.eye(len(rows))])
     value, scale = np.zeros((len(F), len(rows))), np.zeros((len(F), len(rows)))
 
-    tile = 256  # fields of a task: 2 MB of fields of 1000 cells
-
-    def task(i):
-        part = slice(i * tile, (i + 1) * tile)
+    def task(part):
         fields = F[part] if minus is None else np.hstack([F[part], minus[part]])
         fields = np.ascontiguousarray(fields)  # hstack keeps the order of columns where both have it
         _kernel.dots(rows, fields, value[part], scale[part])
 
-    parallel_for(task, -(-len(F) // tile))
+    parallel_rows(task, len(F), 256)  # 2 MB of fields of 1000 cells
     value += 0.0
     return value, scale
+
+
+def decoding_part(model: Any) -> Any:
+    """The decoder of a fitted model, or the encoder that decodes by itself; of other estimators themselves."""
+    while hasattr(model, "model_"):
+        model = model.model_
+    if not hasattr(model, "decoder_"):
+        return model
+    return model.encoder_ if model.decoder_ is None else model.decoder_
 
 
 def own_values(model: Any, F: Any) -> dict[str, _Values]:
@@ -48,11 +54,7 @@ def own_values(model: Any, F: Any) -> dict[str, _Values]:
 
     `model` is a fitted decoder, or has one. Fields in a file are read by blocks.
     """
-    while hasattr(model, "model_"):
-        model = model.model_
-    if hasattr(model, "encoder_"):
-        model = model.encoder_ if getattr(model, "decoder_", None) is None else model.decoder_
-    kept = getattr(model, "invariants_", None)
+    kept = getattr(decoding_part(model), "invariants_", None)
     if kept is None or not kept.varying:
         return {}
     rows = flattened(F, "the fields")[0]
@@ -64,12 +66,10 @@ def values_of_rows(values: ArrayLike, n: int, q: int) -> _Values:
     """`invariant_values` of n fields as an array (n, q): a number, (q,), (n, q), or with one invariant (n,)."""
     values = real_numbers(values, "invariant_values")
     shape = values.shape
-    if shape not in {(), (q,), (n, q)} | ({(n,)} if q == 1 else set()) or (shape == () and q > 1):
+    if shape not in {(q,), (n, q)} | ({(), (n,)} if q == 1 else set()):
+        one, each = (" or be a number", f" ({n},) or") if q == 1 else ("", "")
         raise ValueError(
-            f"invariant_values must have shape ({q},) for all rows"
-            + (" or be a number" if q == 1 else "")
-            + (f", or ({n},) or" if q == 1 else ", or")
-            + f" ({n}, {q}) for each, got {shape}"
+            f"invariant_values must have shape ({q},) for all rows{one}, or{each} ({n}, {q}) for each, got {shape}"
         )
     values = values[:, None] if shape == (n,) and q == 1 and n != 1 else np.atleast_2d(values)
     return np.ascontiguousarray(np.broadcast_to(as_array(values, "invariant_values", min_rows=0), (n, q)))
@@ -181,23 +181,22 @@ def project_rows(projection: Any, F: _Values, values: _Values | None = None, sou
     Rows of `source` (n, M) are copied to F first. ValueError, which names the row, if it is too large or the projection
     does not converge.
     """
-    tile = max(1, min(256, (1 << 16) // max(1, F.shape[1])))  # 0.5 MB stay in the second-level cache
 
-    def task(i):
-        part = slice(i * tile, (i + 1) * tile)
+    def task(part):
         if source is not None:  # just before they are projected: memory is read once
             F[part] = source[part]
         bad = projection.project(F[part], None if values is None else values[part])
         if bad >= 0:
             raise ValueError(
-                f"field {i * tile + bad} is too large for floating-point numbers, so it cannot satisfy its invariants"
+                f"field {part.start + bad} is too large for floating-point numbers, so it cannot satisfy its invariants"
             )
         if bad < -1:
             raise ValueError(
-                f"the projection of field {i * tile - 2 - bad} on its invariants and bounds does not converge: "
+                f"the projection of field {part.start - 2 - bad} on its invariants and bounds does not converge: "
                 "they are nearly dependent, or no field satisfies them all. Leave out the invariant that follows from "
                 "the others, or check the values given"
             )
 
-    parallel_for(task, -(-len(F) // tile))
+    tile = max(1, min(256, (1 << 16) // max(1, F.shape[1])))  # 0.5 MB stay in the second-level cache
+    parallel_rows(task, len(F), tile)
     return F

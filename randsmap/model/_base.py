@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,6 @@ from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
-_Class = TypeVar("_Class", bound=type)
 _Values = NDArray[np.float64]
 Errors = Callable[[_Values, _Values], _Values]
 
@@ -42,6 +41,11 @@ consistency : int or None
     None: the model's own `consistency`.""",
     "ignored": "y : ignored",
     "returns_score": "Returns\n-------\nfloat",
+    "raises_derivatives": """\
+Raises
+------
+sklearn.exceptions.NotFittedError, TypeError, ValueError
+    If the decoder is not fitted or has no derivatives, or an argument is not as described.""",
     "raises_derivative": """\
 Raises
 ------
@@ -52,9 +56,8 @@ sklearn.exceptions.NotFittedError, ValueError, TypeError
 }
 
 
-def model_texts(cls: _Class) -> _Class:
-    """Fill the lines {parameters} {raises}, ... in the docstrings of a class's methods, `shared_texts` too."""
-    return shared_texts(cls, _TEXTS)
+# fills the lines {parameters} {raises}, ... in docstrings, those of `shared_texts` too
+model_texts = partial(shared_texts, more=_TEXTS)
 
 
 def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> Errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,8 @@ from randsmap._interface.parameters import check_count
 from randsmap._linalg.low_rank_ridge import farthest_points
 from randsmap._linalg.scales import in_norm, standard_deviations
 from randsmap._parallel import blas_threads
-from randsmap.invariants import norm_weights
+from randsmap.invariants import decoding_part, norm_weights
+from randsmap.model._base import model_texts
 
 _Map = Callable[..., NDArray[np.float64]]
 
@@ -34,11 +36,12 @@ def _maps_of(decoder: Any) -> tuple[_Map, _Map, int, int]:
         raise TypeError(
             f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
         )
-    part = decoder if getattr(decoder, "decoder_", None) is None else decoder.decoder_
+    part = decoding_part(decoder)
     d = part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out())
     return decode, jacobian, int(d), math.prod(decoder.field_shape_)
 
 
+@model_texts
 def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     """Choose the cells that determine latent coordinates of a decoder's fields, and their rates, best.
 
@@ -56,10 +59,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     cells : ndarray (k,) of np.intp
         Different indices, the most important first. They do not depend on a seed or on the units of Y.
 
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError, TypeError, ValueError
-        If the decoder is not fitted or has no derivatives, or an argument is not as described.
+    {raises_derivatives}
 
     Notes
     -----
@@ -131,6 +131,8 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
     return sketch
 
 
+@model_texts
+@dataclass(eq=False, repr=False)
 class SampledModel:
     """A reduced model dy/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
 
@@ -152,10 +154,7 @@ class SampledModel:
     ----------
     cells, stencil : ndarray of np.intp
 
-    Raises
-    ------
-    sklearn.exceptions.NotFittedError, TypeError, ValueError
-        As `sample_cells`.
+    {raises_derivatives}
 
     Notes
     -----
@@ -183,22 +182,21 @@ class SampledModel:
     array([0.7])
     """
 
-    def __init__(
-        self,
-        decoder: Any,
-        rhs: Callable[[float, NDArray[np.float64]], ArrayLike],
-        cells: ArrayLike,
-        *,
-        stencil: ArrayLike | None = None,
-    ) -> None:
+    decoder: Any
+    rhs: Callable[[float, NDArray[np.float64]], ArrayLike]
+    cells: Any
+    _: KW_ONLY
+    stencil: Any = None
+
+    def __post_init__(self) -> None:
+        decoder = self.decoder
         self._decode, self._jacobian, self._d, M = _maps_of(decoder)
-        if not callable(rhs):
-            raise TypeError(f"rhs must be callable as rhs(t, f), got {rhs!r}")
-        self.decoder, self.rhs = decoder, rhs
+        if not callable(self.rhs):
+            raise TypeError(f"rhs must be callable as rhs(t, f), got {self.rhs!r}")
         # by its labels, if the decoder has them
         layout = getattr(decoder, "_field_shape", None) or FieldShape(decoder.field_shape_)
-        self.cells = layout.cells(cells)
-        self.stencil = self.cells if stencil is None else layout.cells(stencil, "stencil: cells")
+        self.cells = layout.cells(self.cells)
+        self.stencil = self.cells if self.stencil is None else layout.cells(self.stencil, "stencil: cells")
         self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
         different = len(np.unique(self.cells))
         if different < self._d:
@@ -221,9 +219,7 @@ class SampledModel:
         -------
         ndarray (d,)
 
-        Raises
-        ------
-        ValueError, TypeError
+        {raises_derivatives}
             Also if rhs does not return finite numbers (k,).
 
         Warns
@@ -256,10 +252,7 @@ class SampledModel:
         float
             The largest amplification of relative errors of g_S; beyond 1e15 if the cells do not determine dy/dt.
 
-        Raises
-        ------
-        ValueError, TypeError
-            As `velocity`.
+        {raises_derivatives}
         """
         return float(np.linalg.cond(self._derivatives(self._point(y))))
 

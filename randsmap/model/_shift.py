@@ -14,9 +14,11 @@ from randsmap._interface.fields import FIELD_STATE, field_rows, output
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if, require
-from randsmap.invariants import norm_weights
+from randsmap.invariants import decoding_part, norm_weights
 from randsmap.model._base import Model, ReconstructionMixin, model_texts
 from randsmap.model._manifold import ManifoldModel
+
+_Values = NDArray[np.float64]
 
 
 @model_texts
@@ -123,7 +125,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
     def _check_symmetry(self) -> None:
         """ValueError unless what the decoder keeps is the same all along the axis."""
-        invariants = self._kept()
+        invariants = getattr(decoding_part(self), "invariants_", None)
         names = {"rows": "invariants", "cell_weights": "cell_weights", "lower": "bounds", "upper": "bounds"}
         for attribute, name in names.items():
             values = getattr(invariants, attribute, None)
@@ -136,29 +138,24 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
                     "one value along the axis, or a model without ShiftRegistration"
                 )
 
-    def _kept(self) -> Any:
-        """The invariants of decoded fields, None if there are none."""
-        part = self.model_.encoder_ if self.model_.decoder_ is None else self.model_.decoder_
-        return getattr(part, "invariants_", None)
-
     def _limits(self) -> tuple[Any, Any]:
         """Bounds of the cells of shifted fields, (n_lines, 1) or numbers."""
-        invariants = self._kept()
+        invariants = getattr(decoding_part(self), "invariants_", None)
         if invariants is None or invariants.lower is None:
             return -np.inf, np.inf
         return self._lines(invariants.lower[None])[0, :, :1], self._lines(invariants.upper[None])[0, :, :1]
 
-    def _lines(self, F: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _lines(self, F: _Values) -> _Values:
         """Fields (n, M) as lines along the axis, (n, lines of a field, N)."""
         n, (before, along, behind) = len(F), self._lengths
         return F.reshape(n, before, along, behind).swapaxes(2, 3).reshape(n, before * behind, along)
 
-    def _fields(self, lines: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _fields(self, lines: _Values) -> _Values:
         n, (before, along, behind) = len(lines), self._lengths
         fields = np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3))
         return fields.reshape(n, before * along * behind)
 
-    def _aligned(self, F: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _aligned(self, F: _Values) -> tuple[_Values, _Values]:
         """theta (n,) in [-pi, pi) of fields F (n, M), and the fields shifted back by it."""
         lines = weighed = self._lines(F)
         weights = norm_weights(self.field_shape_, self)
@@ -171,13 +168,13 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         # a first Fourier mode below 1e-12 of the sum of |f| is round-off, so it has no phase
         theta[~(np.hypot(cosine, sine) >= 1e-12 * size) | (size == 0)] = 0
         theta = np.where(theta >= np.pi, -np.pi, theta)  # arctan2 has both ends of the circle
-        return theta, self._fields(shift_lines(lines, self._cells(-theta))[0])
+        return theta, self._fields(shift_lines(lines, self._cells(-theta)))
 
-    def _cells(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _cells(self, theta: _Values) -> _Values:
         """Angles in cells."""
         return theta * (self._lengths[1] / (2 * np.pi))
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> _Values:
         """Latents of fields: theta in [-pi, pi), then the latents of the aligned field.
 
         {fields} {returns_latents} {raises}
@@ -193,9 +190,9 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         *,
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
+        out: _Values | None = None,
         **options: Any,
-    ) -> NDArray[np.float64]:
+    ) -> _Values:
         """Fields at latents.
 
         Parameters
@@ -212,8 +209,8 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         check_samples(X=X, invariant_values=invariant_values)
         theta, Y = self._theta_and_shape(X)
         aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told by an error
-            lines = shift_lines(self._lines(aligned), self._cells(theta), *self._limits())[0]
+        # what is not finite is told by an error
+        lines = shift_lines(self._lines(aligned), self._cells(theta), *self._limits())
         fields = finite_results(self._fields(lines))
         # a shift moves values across cells, so some cells need all of them
         if cells is not None:
@@ -226,13 +223,13 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         out[:] = fields.reshape(out.shape)
         return out
 
-    def _theta_and_shape(self, X: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _theta_and_shape(self, X: ArrayLike) -> tuple[_Values, _Values]:
         check_fitted(self, "model_")
         X = as_array(X, "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
     @available_if(lambda self: require(self.model, "jvp"))
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
         """Tangents of decoded fields along directions in the latents.
 
         They jump where theta is a whole number of cells, as the reconstruction does between cells. Sums along the axis
@@ -245,9 +242,8 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
-        lines, limits = (self._lines(aligned), self._cells(theta)), self._limits()
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved = shift_lines(*lines, *limits, self._lines(tangent), self._cells(V[:, 0]))[1]
+        lines, moves = (self._lines(aligned), self._cells(theta)), (self._lines(tangent), self._cells(V[:, 0]))
+        moved = shift_tangents(*lines, *self._limits(), *moves)
         return self._in_shape(finite_results(self._fields(moved)))
 
     def leverage_points(self, X: Any) -> Any:
@@ -263,42 +259,37 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
 
 @quiet
-def shift_lines(
-    lines: NDArray[np.float64],
-    shift: NDArray[np.float64],
-    low: Any = -np.inf,
-    high: Any = np.inf,
-    tangents: NDArray[np.float64] | None = None,
-    speed: NDArray[np.float64] | None = None,
-) -> tuple[NDArray[np.float64], Any]:
-    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; and their derivatives.
+def shift_lines(lines: NDArray[Any], shift: NDArray[Any], low: Any = -np.inf, high: Any = np.inf) -> NDArray[Any]:
+    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; complex ones, too.
 
     The result keeps the limits `low` and `high`, numbers or (k, 1), where `lines` keep them, and 0 where no value is
-    negative. `tangents` (n, k, N) and `speed` (n,) are the derivatives of lines and shift; without them that of the
-    result is None.
+    negative.
     """
     # whole cells are moved by indexing, which changes no value; only the rest needs the reconstruction
-    whole = np.floor(shift)
+    whole = np.floor(shift.real)
     part = (shift - whole)[:, None, None]
-    floor = np.where(lines.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
-    (a, left, right), slopes = _reconstructed(lines, floor, high, tangents)
+    floor = np.where(lines.real.min(axis=2, keepdims=True, initial=0.0) >= 0, np.maximum(low, 0.0), low)
+    left, right = _edges(lines)
+    scale = _scale_of_parabolas(lines, left, right, floor, high)
+    left, right = lines + scale * (left - lines), lines + scale * (right - lines)
     # the last `part` of each cell moves into the next one; what both leave is positive where the parabola is
-    gone, stays = _head(a, right, left, part), _head(a, left, right, 1 - part)
+    gone, stays = _head(lines, right, left, part), _head(lines, left, right, 1 - part)
     shifted = np.roll(gone, 1, axis=2) + stays
     # the integrals leave the limits by round-off only
-    within = ((lines >= floor) & (lines <= high)).all(axis=2, keepdims=True)
-    np.clip(shifted, floor, high, out=shifted, where=within)
+    within = ((lines.real >= floor) & (lines.real <= high)).all(axis=2, keepdims=True)
+    np.clip(shifted.real, floor, high, out=shifted.real, where=within)
     index = np.remainder(np.arange(lines.shape[2]) - whole[:, None], lines.shape[2]).astype(np.int64)
-    moved: Any = None
-    if tangents is not None and speed is not None:
-        d_a, d_left, d_right = slopes
-        moved = np.roll(_head(d_a, d_right, d_left, part), 1, axis=2) + _head(d_a, d_left, d_right, 1 - part)
-        # d/d part of what leaves a cell: the value at its end that is cut off
-        x = 1 - part
-        value = left + x * (right - left + 6 * (a - (left + right) / 2) * (1 - x))
-        moved += speed[:, None, None] * (np.roll(value, 1, axis=2) - value)
-        moved = np.take_along_axis(moved, index[:, None], axis=2)
-    return np.take_along_axis(shifted, index[:, None], axis=2), moved
+    return np.take_along_axis(shifted, index[:, None], axis=2)
+
+
+@quiet
+def shift_tangents(lines: _Values, shift: _Values, low: Any, high: Any, tangents: _Values, speed: _Values) -> _Values:
+    """Derivatives of `shift_lines` as lines and shift move by `tangents` (n, k, N) and `speed` (n,), a complex step."""
+    # its square is lost in any value, and it is above the smallest numbers
+    size = max(np.abs(tangents).max(initial=0) / (np.abs(lines).max(initial=0) or 1), np.abs(speed).max(initial=0))
+    step = 1e-100 / (size or 1)
+    moved: _Values = shift_lines(lines + 1j * step * tangents, shift + 1j * step * speed, low, high).imag
+    return moved / step
 
 
 def _head(a, left, right, w):
@@ -312,39 +303,18 @@ def _edges(a):
     return np.roll(right, 1, axis=2), right
 
 
-def _reconstructed(a, low, high, tangents):
-    """Averages, edges of parabolas scaled into [low, high] (Zhang and Shu 2010, Eq. 2.10), and their derivatives."""
-    left, right = _edges(a)
+def _scale_of_parabolas(a, left, right, low, high):
+    """What parabolas of these averages and edges less the average are scaled by (Zhang and Shu 2010, Eq. 2.10)."""
     curve = 6 * (a - (left + right) / 2)
     # the extremum of left + x (right - left + curve (1 - x)), where it is inside
     x = (right - left + curve) / (2 * curve)
-    inside = (x > 0) & (x < 1)
-    x = np.where(inside, x, 0.0)
-    peak = np.where(inside, left + x * (right - left + curve * (1 - x)), left)
-    values = np.stack([left, right, peak])
-    scale, slope_of_scale = np.ones(a.shape), np.zeros(a.shape)
-    d_edges = None if tangents is None else _edges(tangents)
-    for limit, extreme, beyond in (
-        (low, np.argmin(values, axis=0), lambda v: v < low),
-        (high, np.argmax(values, axis=0), lambda v: v > high),
-    ):
+    x = np.where((x.real > 0) & (x.real < 1), x, 0.0)
+    values = np.stack([left, right, left + x * (right - left + curve * (1 - x))])
+    scale = np.ones_like(a)
+    for limit, extreme, sign in ((low, np.argmin(values.real, axis=0), 1), (high, np.argmax(values.real, axis=0), -1)):
         worst = np.take_along_axis(values, extreme[None], axis=0)[0]
-        active = beyond(worst) & (worst != a)
-        factor = np.where(active, np.clip((a - limit) / (a - worst), 0.0, 1.0), 1.0)
-        smaller = factor < scale
-        if tangents is not None:
-            # the product rule for factor (a - worst) = a - limit
-            at = np.where(extreme == 0, 0.0, np.where(extreme == 1, 1.0, x))
-            d_curve = 6 * (tangents - (d_edges[0] + d_edges[1]) / 2)
-            d_worst = d_edges[0] + at * (d_edges[1] - d_edges[0] + d_curve * (1 - at))
-            d_factor = (tangents - factor * (tangents - d_worst)) / (a - worst)
-            slope_of_scale = np.where(smaller, d_factor, slope_of_scale)
-        scale = np.where(smaller, factor, scale)
-    cells = a, a + scale * (left - a), a + scale * (right - a)
-    if tangents is None:
-        return cells, None
-    slopes = tuple(
-        tangents + scale * (d_edge - tangents) + slope_of_scale * (edge - a)
-        for d_edge, edge in zip(d_edges, (left, right))
-    )
-    return cells, (tangents, *slopes)
+        active = (sign * worst.real < sign * limit) & (worst.real != a.real)
+        factor = np.where(active, (a - limit) / (a - worst), 1.0)
+        factor = np.where(factor.real > 0, factor, 0.0)
+        scale = np.where(factor.real < scale.real, factor, scale)
+    return scale

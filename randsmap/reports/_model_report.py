@@ -21,7 +21,7 @@ from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
-from randsmap.invariants import norm_weights, own_values
+from randsmap.invariants import decoding_part, norm_weights, own_values
 from randsmap.maps.extrapolation import leverage_cost
 from randsmap.model._errors import facts_in_words, folds_in_words
 from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, percents, picture, write_page
@@ -194,13 +194,6 @@ class Evaluation:
     def conserved(self) -> str:
         """Name of the quantity of the errors `invariants`."""
         return "invariants" if self.n_invariants > 1 else "mass"
-
-
-def decoding_part(model: Any) -> Any:
-    """The decoder of a model, or the encoder that decodes by itself."""
-    model = getattr(model, "model_", model)  # of registered fields
-    decoder = getattr(model, "decoder_", None)
-    return getattr(model, "encoder_", model) if decoder is None else decoder
 
 
 def decoded_rows(model: Any, latents: _Values, F: _Values) -> _Values:

@@ -215,8 +215,8 @@ def invariants(rng):
     F[:, free] = F[0, free] + moves - moves @ Q @ Q.T
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        given = randsmap.invariants.Invariants.of(F.shape[1], invariants=C, cell_weights=V)
-        held = randsmap.invariants.fit_invariants(F, given)
+        given = randsmap.invariants.InvariantParameters(invariants=C, cell_weights=V)
+        held = randsmap.invariants.fit_estimator(given, F, F.dtype)
     assert (held.constant[constant]).all()
     G = F + rng.choice([1e-8, 1.0, 1e6]) * numbers(rng, (n, M), largest=1e6)
     projected = held.project(G.copy())
