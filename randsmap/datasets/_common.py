@@ -5,11 +5,9 @@ And parts of both solvers: output times, checks of densities, threads, snapshots
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +24,7 @@ from randsmap._linalg import rows
 _EPS = np.finfo(np.float64).eps
 RandomState = None | int | np.random.RandomState | np.random.Generator
 Output = None | NDArray[np.float64] | str | os.PathLike[str]
-_Function = TypeVar("_Function")
+_Documented = TypeVar("_Documented")
 
 _TEXTS = {
     "seed": """\
@@ -55,7 +53,8 @@ snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,): number of the t
 Raises
 ------
 ValueError, TypeError
-    If an argument is out of range, `out` does not fit, or dt violates the CFL condition of the solver.""",
+    If an argument is out of range, `out` does not fit, or the Courant number of a solver is above 1 (the message states
+    the largest admissible dt).""",
     "solve": """\
 Parameters
 ----------
@@ -80,18 +79,14 @@ ValueError, TypeError
 Notes
 -----
 A time that is a multiple of dt to round-off is reached by whole steps; any other by whole steps and one shorter step.
-At time 0 the initial data are returned as they are.""",
+At time 0 the initial data are returned as they are. A field does not depend on the other times, the other trajectories
+or the number of threads.""",
 }
 
 
-def documented(function: _Function) -> _Function:
-    """Fill the lines {seed}, {out}, ... of the docstring of a generator or of a solver's method."""
-    return document(function, _TEXTS)
-
-
-def describe(description: str) -> Callable[[_Function], _Function]:
-    """`documented`, with the text of a data set below its title in the line {description}."""
-    return partial(document, texts={**_TEXTS, "description": description.partition("\n\n")[2].rstrip()})
+def documented(thing: _Documented, description: str = "") -> _Documented:
+    """Fill the lines {seed}, {out}, ... of docstrings, and {description} by that of a data set below its title."""
+    return document(thing, {**_TEXTS, "description": description.partition("\n\n")[2].rstrip()})
 
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
@@ -162,8 +157,7 @@ def _output_times(t_end, times):
         raise ValueError("times must not be empty")
     if times[0] < 0:
         raise ValueError(f"times must not be negative, got {float(times[0])!r}")
-    if (np.diff(times) < 0).any():
-        k = int(np.argmax(np.diff(times) < 0))
+    for k in np.flatnonzero(np.diff(times) < 0)[:1]:
         raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} after {float(times[k])!r}")
     if times[-1] > t_end:
         raise ValueError(f"times must not exceed t_end = {t_end!r}, got {float(times[-1])!r}")
@@ -211,25 +205,21 @@ def check_courant(courant: float, formula: str, largest: float, given: dict[str,
 
 
 # -- Threads ---------------------------------------------------------------------------------------
-@contextlib.contextmanager
-def _set_by_exceptions(event: threading.Event) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        event.set()
-        raise
-
-
 def run_trajectories(run: Callable[[slice, threading.Event], object], n: int, size: int = 1) -> None:
     """run(group, stopped) for groups of n trajectories, on threads; an exception, such as Ctrl-C, sets `stopped`."""
     stopped = threading.Event()
 
     def task(group):
-        with _set_by_exceptions(stopped):
+        try:
             run(group, stopped)
+        except BaseException:
+            stopped.set()
+            raise
 
-    with _set_by_exceptions(stopped):
+    try:
         _parallel.parallel_rows(task, n, size)
+    finally:  # while the caller waits for the other threads, too
+        stopped.set()
 
 
 def bounded_calls(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,8 @@ _EPS = np.finfo(np.float64).eps
 _SIDES = ("left", "right", "bottom", "top")
 
 
+@_common.documented
+@dataclass(eq=False, repr=False)
 class HughesSolver:
     """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
 
@@ -53,7 +56,7 @@ class HughesSolver:
     obstacles : array_like of bool (nx, ny), optional
         Cells that people cannot enter. Default: none.
     exit : array_like of bool (ny,), optional
-        Rows of the right end that are open. Default: all. Rows with an obstacle at either end are closed.
+        Rows of the right end that are open, one at least. Default: all. Rows with an obstacle at either end are closed.
     v_max : float, default 1.0
         Walking speed in an empty place, m/s, positive.
     rho_max : float, default 5.0
@@ -74,16 +77,13 @@ class HughesSolver:
     courant : float
         2 v_max dt (1/dx + 1/dy), at most 1.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If no row of the exit is open, or the Courant number is above 1 (the message states the largest admissible dt).
+    {raises}
 
     Notes
     -----
     The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps), since one flux
     serves both sides of a face. Densities are never negative, and exactly 0 in obstacles. People who cannot reach the
-    exit stay where they are. A field does not depend on the other times, the other trajectories or the threads.
+    exit stay where they are.
 
     References
     ----------
@@ -105,46 +105,41 @@ class HughesSolver:
     True
     """
 
-    def __init__(
-        self,
-        n_cells: tuple[int, int] = (200, 50),
-        *,
-        lengths: tuple[float, float] = (20.0, 5.0),
-        obstacles: ArrayLike | None = None,
-        exit: ArrayLike | None = None,
-        v_max: float = 1.0,
-        rho_max: float = 5.0,
-        min_speed: float = 1e-3,
-        dt: float = 0.025,
-    ) -> None:
-        try:
-            nx, ny = n_cells
-        except (TypeError, ValueError):
-            raise ValueError(f"n_cells must be a pair of integers, got {n_cells!r}") from None
+    n_cells: tuple[int, int] = (200, 50)
+    _: KW_ONLY
+    lengths: tuple[float, float] = (20.0, 5.0)
+    obstacles: ArrayLike | None = None
+    exit: Any = None
+    v_max: float = 1.0
+    rho_max: float = 5.0
+    min_speed: float = 1e-3
+    dt: float = 0.025
+
+    def __post_init__(self) -> None:
+        nx, ny = _pair(self.n_cells, "n_cells", "integers")
         nx, ny = check_count(nx, "n_cells[0]", low=2), check_count(ny, "n_cells[1]", low=1)
         self.shape = self.n_cells = (nx, ny)
-        self.lengths = _check_pair(lengths, "lengths")
+        self.lengths = _check_pair(self.lengths, "lengths")
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
-        self.v_max = check_number(v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = check_number(rho_max, "rho_max", low=0.0, strict_low=True)
-        self.min_speed = check_number(min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
-        self.dt = check_number(dt, "dt", low=0.0, strict_low=True)
+        self.v_max = check_number(self.v_max, "v_max", low=0.0, strict_low=True)
+        self.rho_max = check_number(self.rho_max, "rho_max", low=0.0, strict_low=True)
+        self.min_speed = check_number(self.min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
+        self.dt = check_number(self.dt, "dt", low=0.0, strict_low=True)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx, "dy": self.dy}
         largest = 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
         _common.check_courant(self.courant, "2*v_max*dt*(1/dx + 1/dy)", largest, given)
-        self._set_walls(obstacles, exit)
+        self._set_walls()
         x, y = (np.arange(nx) + 0.5) * self.dx, (np.arange(ny) + 0.5) * self.dy
         self.cell_centers = np.stack(np.meshgrid(x, y, indexing="ij"), axis=-1).reshape(-1, 2)
 
-    def _set_walls(self, obstacles, exit):
-        nx, ny = self.shape
+    def _set_walls(self):
         free = np.ones(self.shape, bool)
-        if obstacles is not None:
-            free &= ~_check_mask(obstacles, "obstacles", self.shape)
+        if self.obstacles is not None:
+            free &= ~_check_mask(self.obstacles, "obstacles", self.shape)
         doors = free[0] & free[-1]
-        if exit is not None:
-            doors &= _check_mask(exit, "exit", (ny,))
+        if self.exit is not None:
+            doors &= _check_mask(self.exit, "exit", doors.shape)
         if not doors.any():
             raise ValueError(
                 "no row of the exit is open: exit must have a row that is free of "
@@ -159,7 +154,6 @@ class HughesSolver:
             f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
         )
 
-    @_common.documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
@@ -182,10 +176,7 @@ class HughesSolver:
         ndarray, the shape of density
             Infinite in obstacles and where no way leads to the exit.
 
-        Raises
-        ------
-        ValueError
-            As `solve`.
+        {raises}
         """
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
@@ -264,7 +255,7 @@ Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
 """
 
 
-@_common.describe(_DESCR)
+@partial(_common.documented, description=_DESCR)
 def make_hughes(
     n_trajectories: int = 80,
     snapshots_per_trajectory: int = 375,
@@ -339,6 +330,7 @@ def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):
 
 
 # -- The eikonal equation |grad T| = slowness on a rectangular grid ---------------------------------
+@_common.documented
 def solve_eikonal(
     slowness: ArrayLike,
     spacing: float | tuple[float, float],
@@ -362,7 +354,7 @@ def solve_eikonal(
     spacing : float or (float, float)
         Cell width, of square cells or along the two axes.
     sources : array_like of bool (nx, ny), or sequence of (i, j), optional
-        Cells where T = 0.
+        Cells where T = 0, none of them in an obstacle; there must be one, or an exit.
     exits : str or sequence of str, default ()
         Sides of the grid beyond which T = 0, at the centres of ghost cells: "left", "right" (of axis 0), "bottom",
         "top" (of axis 1).
@@ -378,10 +370,7 @@ def solve_eikonal(
     ndarray, the shape of slowness
         Travel times, infinite in obstacles and in cells that no path from a source reaches.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If there is no source and no exit, or a source lies outside the grid or in an obstacle.
+    {raises}
 
     Notes
     -----
@@ -443,10 +432,8 @@ def _travel_times(
     """The kernel on fields (n, nx, ny) that were checked; exits: flags as the kernel takes them."""
     n, nx, ny = fields.shape
     sources = np.flatnonzero(kind == crowd.SOURCE)
-    if exits[ny:].any():
-        pivot = nx
-    else:
-        pivot = int(sources[-1]) // ny + 1 if len(sources) else 0
+    behind = int(sources[-1]) // ny + 1 if len(sources) else 0
+    pivot = nx if exits[ny:].any() else behind
 
     def task(part):
         work = np.empty(crowd.eikonal_work_size(len(out[part]), nx, ny))
@@ -455,13 +442,18 @@ def _travel_times(
     _parallel.parallel_rows(task, n, 64)
 
 
-def _check_pair(pair: Any, name: str) -> tuple[float, float]:
-    """A pair of positive numbers, along x and y."""
+def _pair(pair: Any, name: str, of: str = "numbers") -> tuple[Any, Any]:
     try:
         x, y = pair
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a pair of numbers, got {pair!r}") from None
-    return (check_number(x, name, low=0.0, strict_low=True), check_number(y, name, low=0.0, strict_low=True))
+        raise ValueError(f"{name} must be a pair of {of}, got {pair!r}") from None
+    return x, y
+
+
+def _check_pair(pair: Any, name: str) -> tuple[float, float]:
+    """A pair of positive numbers, along x and y."""
+    x, y = (check_number(each, name, low=0.0, strict_low=True) for each in _pair(pair, name))
+    return x, y
 
 
 def _check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -26,7 +26,7 @@ the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
 """
 
 
-@_common.describe(_DESCR)
+@partial(_common.documented, description=_DESCR)
 def make_rotated_images(
     n_samples: int = 3600,
     *,
@@ -148,6 +148,7 @@ def _cosines_and_sines(steps, n):
     return np.select(quadrants, [c, -s, -c, s]), np.select(quadrants, [s, c, -s, -c])
 
 
+@_common.documented
 def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     """Analytic picture of a head: the default image of `make_rotated_images`.
 
@@ -165,10 +166,7 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     ndarray (height, width)
         Values between 0 and about 1.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the shape is not one or two integers, at least 2.
+    {raises}
 
     References
     ----------

@@ -19,6 +19,7 @@ from randsmap.datasets import _common
 _UPDATES_PER_CALL = 20_000_000
 
 
+@_common.documented
 @dataclass(eq=False)
 class LWRSolver:
     """Finite-volume solver of the LWR traffic equation on a periodic road.
@@ -48,10 +49,7 @@ class LWRSolver:
     courant : float
         Courant number v_max dt / dx, at most 1; v_max is the largest wave speed of densities between 0 and rho_max.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If a parameter is out of range, or the Courant number is above 1 (the message states the largest admissible dt).
+    {raises}
 
     Notes
     -----
@@ -61,8 +59,6 @@ class LWRSolver:
 
     *Extrema.* For a Courant number up to 0.4 densities stay between the extremes of the initial data (to round-off;
     never below zero). Near 1 the scheme itself overshoots, on rough data by some 1e-2 rho_max.
-
-    The field at a time does not depend on the other times, the other trajectories or the number of threads.
 
     References
     ----------
@@ -105,7 +101,6 @@ class LWRSolver:
         _common.check_courant(self.courant, "v_max*dt/dx", self.dx / self.v_max, given)
         self.cell_centers = start + (np.arange(self.n_cells) + 0.5) * self.dx
 
-    @_common.documented
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
@@ -161,7 +156,7 @@ replacement from the states at the multiples of dt, time 0 included. Every row s
 """
 
 
-@_common.describe(_DESCR)
+@partial(_common.documented, description=_DESCR)
 def make_lwr(
     n_trajectories: int = 100,
     snapshots_per_trajectory: int = 120,

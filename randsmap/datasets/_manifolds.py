@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
@@ -35,7 +37,7 @@ def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.fl
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
-@_common.describe(_SWISS_ROLL_DESCR)
+@partial(_common.documented, description=_SWISS_ROLL_DESCR)
 def make_swiss_roll(
     n_samples: int = 10000,
     *,
@@ -78,7 +80,7 @@ def make_swiss_roll(
     return _make(swiss_roll, ranges, n_samples, noise, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR, **options)
 
 
-@_common.describe(_S_CURVE_DESCR)
+@partial(_common.documented, description=_S_CURVE_DESCR)
 def make_s_curve(
     n_samples: int = 10000,
     *,
