@@ -46,7 +46,7 @@ invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
     "cells": """\
 cells : array-like of int (k,) or of bool (M,), or None
     Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask, which
-    may have the field's shape. With bounds or invariant_values they cost as much as whole fields.""",
+    may have the field's shape. With bounds or invariant_values, or frozen, they cost as much as whole fields.""",
     "out": """\
 out : ndarray (n, M), float64, C-contiguous, or None
     Where to put the fields, in their shape or as rows; (n, k) for k cells.""",

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from randsmap._interface.arrays import as_array, cache_aligned, check_domain, check_samples, validate_data
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
-from randsmap._interface.parameters import check_choice, check_number, estimator, parameter
+from randsmap._interface.parameters import check_choice, estimator, parameter
 from randsmap._interface.state import Count, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
@@ -28,11 +28,11 @@ from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator, norm_weights, own_values
 from randsmap.maps.extrapolation import Leverage, TrustRegion
-from randsmap.maps.frozen import LinearMapHolder
+from randsmap.maps.frozen import freeze
+from randsmap.maps.linear_map import jacobian, jvp, vjp
 from randsmap.metrics import scaled_l2
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-PAPER = 1e-3  # lambda of the paper, with features that are given
 
 if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
 
@@ -119,21 +119,6 @@ def check_unread(estimator: Any, names: Iterable[str], reader: str) -> None:
             raise ValueError(f"{name} is not read {reader}, so it must be {default!r}, got {value!r}")
 
 
-def fixed_regularization(decoder: Any) -> float | None:
-    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
-    regularization = decoder.regularization
-    training = getattr(decoder, "constraint", "") == "training"
-    if regularization is None:
-        return PAPER if getattr(decoder, "features", None) is not None or training else None
-    if isinstance(regularization, str) and regularization == "auto":
-        if training:
-            raise ValueError(
-                "constraint='training' has no held-out errors in closed form: give regularization a number"
-            )
-        return None
-    return check_number(regularization, "regularization", low=0)
-
-
 def is_fitted(estimator: Any) -> bool:
     """True if it is an estimator that is fitted."""
     try:
@@ -206,15 +191,10 @@ def require(part: Any, method: str) -> bool:
     return True
 
 
-def available_from(part_of: Callable[[Any], tuple[Any, str]]) -> Callable[[Any], Any]:
-    """`available_if` the part of an estimator has a method: `part_of(estimator)` returns both."""
-    return available_if(lambda estimator: require(*part_of(estimator)))
-
-
 # -- Estimators ------------------------------------------------------------------------------------
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
-PROTOCOL += ("frozen_encoder", "draw", "activation_parameters")
+PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -293,17 +273,13 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
 class Fit:
     """The immutable result of a decoder's fit, of which `predict`, derivatives, `freeze` and `leverage` are made.
 
-    A subclass is `immutable`. It has the properties below and, computed once, `leverage`, a `Leverage`, and
-    `linear_map`, a `LinearMap`, which are in no pickle and no model file.
+    A subclass is `immutable`. It has, computed once, `leverage`, a `Leverage`, and `linear_map`, a `LinearMap`, which
+    are in no pickle and no model file.
     """
 
     linear_map: Any
     leverage: Any
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        """The training points (n, d) as given, or some of them."""
-        raise NotImplementedError
+    training_points: Any  # (n, d) as given, or some of them
 
     @cached_property
     @quiet
@@ -345,6 +321,7 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
 class HoldsFit:
     """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``."""
 
+    fit_state: Callable[..., Fit]  # the result of a fit, which `fit` keeps
     _fitted: Any = None
 
     @property
@@ -375,10 +352,6 @@ class HoldsFit:
             fitted.prepare()
             self._fitted = fitted
         return self
-
-    def fit_state(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Fit:
-        """The result of a fit; `fit` keeps it."""
-        raise NotImplementedError
 
     def check_available(self, capability: str) -> bool:
         """True; AttributeError with the reason if the parameters exclude this method of the class."""
@@ -443,7 +416,7 @@ class HoldsFit:
 
 
 @shared_texts
-class LinearDecoder(LinearMapHolder, HoldsFit):
+class LinearDecoder(HoldsFit, FieldOutputMixin):
     """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
 
     A subclass that is linear in the fields has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
@@ -451,11 +424,17 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
     """
 
     coef_ = of_fit("coefficients")
+    freeze = freeze
 
     @property
     def linear_map(self) -> Any:
         """The map from latents to fields."""
         return self.fitted.linear_map
+
+    def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
+        """X as points (n, d); `others` are for these rows."""
+        check_samples(X=X, **others)
+        return validate_data(self, X, reset=False)
 
     @property
     def _box(self):
@@ -534,42 +513,9 @@ class LinearDecoder(LinearMapHolder, HoldsFit):
         Z = validate_data(fresh, Z, reset=False, name="Z")
         return fresh, X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0]
 
-    @available_if(lambda self: self.check_available("jacobian"))
-    def jacobian(
-        self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
-        """Derivatives of the decoded fields with respect to the latent coordinates.
-
-        {latents} {cells} {out_jacobian} {returns_jacobian} {raises}
-
-        Notes
-        -----
-        A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives (n, P, d), the derivatives
-        of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
-        `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
-        """
-        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
-        return self.linear_map.jacobian(X, cells, out, self.field_shape_)
-
-    @available_if(lambda self: self.check_available("jvp"))
-    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
-
-        {latents} {directions} {cells} {returns_jvp} {raises}
-        """
-        check_samples(X=X, V=V)
-        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
-        return self.linear_map.jvp(X, V, cells, self.field_shape_)
-
-    @available_if(lambda self: self.check_available("vjp"))
-    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
-
-        {latents} {functionals} {cells} {returns_vjp} {raises}
-        """
-        check_samples(X=X, U=U)
-        X, cells = validate_data(self, X, reset=False), self._checked_cells(cells)
-        return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, self.field_shape_)
+    jacobian = available_if(lambda self: self.check_available("jacobian"))(jacobian)
+    jvp = available_if(lambda self: self.check_available("jvp"))(jvp)
+    vjp = available_if(lambda self: self.check_available("vjp"))(vjp)
 
     def _restore(self):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes

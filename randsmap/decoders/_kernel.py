@@ -401,7 +401,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     epsilon: float | None = parameter(float, default=None, words=(None,), low=0, strict=True)
     epsilon_scale: float = parameter(float, default=1.0, low=0, strict=True)
-    rank: int | str = parameter(default="rule", shown='"rule" or int')
+    rank: int | str = parameter(int, default="rule", low=1, words=("rule",))
 
     invariants_ = of_fit("invariants")
     epsilon_ = of_fit("epsilon")
@@ -427,9 +427,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     def _harmonic_fit(self, X, F):
         """The fit to fields F, an array or Rows, without invariants."""
         given = check_parameters(self)
-        if isinstance(self.rank, str):
-            check_choice(self.rank, "rank", ("rule",))
-        else:
+        if not isinstance(self.rank, str):
             check_count(self.rank, "rank", high=len(X), high_name="n_samples")
         scale = fitted_scale(self.latent_scale, X)
         points = in_units(X, scale)

@@ -30,7 +30,6 @@ from randsmap._linalg.svd import field_modes, principal_coordinates
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
-    PAPER,
     FieldRegressor,
     RidgeDecoder,
     available_if,
@@ -38,13 +37,20 @@ from randsmap.decoders._base import (
     check_unread,
     coordinates_of,
     fitted_scale,
-    fixed_regularization,
     full_fields,
     holding,
     is_fitted,
     of_fit,
 )
-from randsmap.decoders._ridge_fit import RidgeFit, batch_regularization, check_mergeable, check_streamable, is_map
+from randsmap.decoders._ridge_fit import (
+    PAPER,
+    RidgeFit,
+    batch_regularization,
+    check_mergeable,
+    check_streamable,
+    fixed_regularization,
+    is_map,
+)
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants
 from randsmap.maps.linear_map import TransformerBasis, in_units
@@ -215,8 +221,8 @@ class RandomFeatureRegression(RidgeDecoder):
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y, sample_weight=None):
-        (regularization,), solved = self.regression(X, y, [fixed_regularization(self)], sample_weight)
-        fit = solved(regularization)
+        (regularization,), fit_with = self.regression(X, y, [fixed_regularization(self)], sample_weight)
+        fit = fit_with(regularization)
         self._stream = None
         return fit
 
@@ -240,17 +246,17 @@ class RandomFeatureRegression(RidgeDecoder):
             synthesis, F = self._field_modes(F, invariants)
         if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
-            solve = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits).solve
+            solution = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits).solve
         else:
-            F, solve = full_fields(F), partial(_training_constrained, rows, invariants)
+            F, solution = full_fields(F), partial(_training_constrained, rows, invariants)
         # the points are kept for the leverage, while the caller may change X
         known = {"points": X.copy(), "n_samples": len(X), "weights": weights}
         fit = self._begin(features, scale, invariants=invariants, synthesis=synthesis, **known)
 
-        def solved(regularization):
-            return fit.solved(solve(coordinates_of(F), regularization), regularization, F)
+        def fit_with(regularization):
+            return fit.completed(solution(coordinates_of(F), regularization), regularization, F)
 
-        return regularizations, solved
+        return regularizations, fit_with
 
     def _begin(self, features, scale, **known):
         """The fit before its coefficients are solved for."""
@@ -347,11 +353,11 @@ class RandomFeatureRegression(RidgeDecoder):
         values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
         check_samples(X=X, y=y)
-        _, solved = fresh.regression(X, y, values)
+        _, fit_with = fresh.regression(X, y, values)
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
-            return holding(fresh, solved(given)).set_params(regularization=regularization)
+            return holding(fresh, fit_with(given)).set_params(regularization=regularization)
 
         return fitted
 

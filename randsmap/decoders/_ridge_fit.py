@@ -11,18 +11,19 @@ import numpy as np
 from joblib import hash as hash_of
 from numpy.typing import NDArray
 
-from randsmap._interface.parameters import Parameter
+from randsmap._interface.parameters import Parameter, check_number
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import Spectral
-from randsmap.decoders._base import PAPER, Fit, constrained, fixed_regularization, is_fitted
+from randsmap.decoders._base import Fit, constrained, is_fitted
 from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, feature_basis
 
+PAPER = 1e-3  # lambda of the paper, with features that are given
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
 
@@ -42,7 +43,7 @@ class RidgeFit(Fit):
     points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
     n_samples: int = saved(Parameter(int, low=1), default=0)
     weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
-    # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `solved`
+    # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `completed`
     coefficients: Any = saved(Array("P+1", "K"), default=None)
     solver: str = saved(Parameter(str, words=_SOLVERS), default="")
     n_iter: int = saved(Parameter(int, low=0), default=1)
@@ -61,7 +62,7 @@ class RidgeFit(Fit):
         if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
             raise ValueError(f"coefficients of {M} cells, invariants of {len(self.invariants.constant)}")
 
-    def solved(self, solution: Solution, regularization: float, F: Any = None) -> RidgeFit:
+    def completed(self, solution: Solution, regularization: float, F: Any = None) -> RidgeFit:
         """The fit with the coefficients of the fields F, or of what stands for them."""
         # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
         kept = self.invariants if self.projected and self.synthesis is None else None
@@ -104,7 +105,7 @@ class RidgeFit(Fit):
         """The fit to all batches."""
         sums: Any = self.sums
         fit = replace(self, points=sums.sample, n_samples=sums.n)
-        return fit.solved(sums.solve(regularization, solver), regularization)
+        return fit.completed(sums.solve(regularization, solver), regularization)
 
     # -- What is made of it ------------------------------------------------------------------------
     @property
@@ -155,7 +156,22 @@ class RidgeFit(Fit):
         return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
 
 
-# -- Which decoders take batches -------------------------------------------------------------------
+# -- lambda ----------------------------------------------------------------------------------------
+def fixed_regularization(decoder: Any) -> float | None:
+    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
+    regularization = decoder.regularization
+    training = getattr(decoder, "constraint", "") == "training"
+    if regularization is None:
+        return PAPER if getattr(decoder, "features", None) is not None or training else None
+    if isinstance(regularization, str) and regularization == "auto":
+        if training:
+            raise ValueError(
+                "constraint='training' has no held-out errors in closed form: give regularization a number"
+            )
+        return None
+    return check_number(regularization, "regularization", low=0)
+
+
 def batch_regularization(decoder: Any) -> float:
     """lambda for `partial_fit`, which knows no held-out errors: None is the paper's."""
     regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
@@ -166,6 +182,7 @@ def batch_regularization(decoder: Any) -> float:
     return regularization
 
 
+# -- Which decoders take batches -------------------------------------------------------------------
 def check_streamable(decoder: Any) -> bool:
     """True; ValueError with the reason if the parameters of a decoder do not allow batches."""
     needed = _needed_for_batches(decoder)

@@ -18,8 +18,8 @@ from randsmap._linalg.svd import orthonormalize_rows_against, truncated_svd
 from randsmap._parallel import blas_threads, for_tiles
 from randsmap.encoders._base import FieldEncoder
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator
-from randsmap.maps.frozen import LinearMapHolder
-from randsmap.maps.linear_map import LinearMap, identity_basis
+from randsmap.maps.frozen import freeze
+from randsmap.maps.linear_map import LinearMap, identity_basis, jacobian, jvp, vjp
 
 _EPS = np.finfo(float).eps
 _Values = NDArray[np.float64]
@@ -57,7 +57,7 @@ class ModeCoordinates:
 
 @shared_texts
 @estimator
-class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
+class POD(InvariantParameters, FieldEncoder):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
     Parameters
@@ -203,37 +203,15 @@ class POD(InvariantParameters, LinearMapHolder, FieldEncoder):
 
         {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
         """
-        linear = self.linear_map
-        X = linear.checked(X, invariant_values=invariant_values)
-        fields = linear.fields(X, invariant_values, self._checked_cells(cells), out, self.field_shape_)
+        X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
+        fields = self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
         return self._field_shape.labelled(fields, cells, out)
 
-    def inverse_jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Derivatives of the fields of `inverse_transform` with respect to the coordinates.
-
-        Without bounds they are the modes, the same everywhere.
-
-        {latents} {cells} {returns_jacobian} {raises}
-        """
-        linear = self.linear_map
-        return linear.jacobian(linear.checked(X), self._checked_cells(cells), shape=self.field_shape_)
-
-    def inverse_jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Tangents of the fields along directions in the coordinates.
-
-        {latents} {directions} {cells} {returns_jvp} {raises}
-        """
-        linear = self.linear_map
-        return linear.jvp(linear.checked(X, V=V), V, self._checked_cells(cells), self.field_shape_)
-
-    def inverse_vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Gradients of u . f with respect to the coordinates.
-
-        {latents} {functionals} {cells} {returns_vjp} {raises}
-        """
-        linear = self.linear_map
-        cells = self._checked_cells(cells)
-        return linear.vjp(linear.checked(X, U=U), self._field_shape.vectors(U, "U"), cells, self.field_shape_)
+    inverse_jacobian = jacobian
+    inverse_jvp = jvp
+    inverse_vjp = vjp
+    checked_latents = property(lambda self: self.linear_map.checked)
+    freeze = freeze
 
     def frozen_encoder(self, precision, tol):
         check_fitted(self, "components_")

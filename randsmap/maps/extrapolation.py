@@ -108,12 +108,6 @@ def _boxes(points, scale):
     return np.ascontiguousarray(groups.min(axis=1).T), np.ascontiguousarray(groups.max(axis=1).T)
 
 
-def training_points(part: Any) -> _Values | None:
-    """Latents (n, d) that an estimator was fitted to; None if it does not know them."""
-    fit = getattr(part, "fitted", None)
-    return None if fit is None else fit.training_points
-
-
 def leverage_cost(part: Any) -> float:
     """Operations of the first call of an estimator's `leverage`, about; infinite if it has none."""
     fit = getattr(part, "fitted", None)

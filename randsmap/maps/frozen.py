@@ -20,7 +20,8 @@ from randsmap._interface.texts import shared_texts
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.scales import error_scales, in_norm
-from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
+from randsmap._linalg.svd import sufficient_rank
+from randsmap.maps.linear_map import Basis, LinearMap, jacobian, jvp, map_arrays, vjp
 
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]
@@ -164,6 +165,7 @@ class FrozenDecoder(FieldOutputMixin):
     n_cells = _of_kernel("n_cells")
     n_invariants = _of_kernel("n_invariants")
     n_features = _of_kernel("n_features")
+    checked_latents = property(lambda self: self.linear_map.checked)
 
     @property
     def kind(self) -> str:
@@ -232,48 +234,30 @@ class FrozenDecoder(FieldOutputMixin):
     # -- Fields ------------------------------------------------------------------------------------
     @compiled
     def predict(
-        self, X: ArrayLike, *, invariant_values: float | ArrayLike | None = None, out: NDArray[np.float64] | None = None
+        self,
+        X: ArrayLike,
+        *,
+        invariant_values: float | ArrayLike | None = None,
+        cells: ArrayLike | None = None,
+        out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """Decode latent points.
 
-        {latents} {invariant_values} {out} {returns_fields} {raises}
+        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
         """
-        if invariant_values is None and type(X) is np.ndarray and len(X) <= 8:
+        if invariant_values is None and cells is None and type(X) is np.ndarray and len(X) <= 8:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
             try:
                 if self._row(X, fields) == 0:
                     return fields if out is not None else self._in_shape(fields)
             except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
                 pass
-        linear = self.linear_map
-        return linear.fields(
-            linear.checked(X, invariant_values=invariant_values), invariant_values, out=out, shape=self.field_shape_
-        )
+        X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
+        return self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
 
-    # -- Derivatives -------------------------------------------------------------------------------
-    def jacobian(self, X: ArrayLike, *, out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Derivatives of the fields with respect to the latents.
-
-        {latents} {out_jacobian} {returns_jacobian} {raises}
-        """
-        linear = self.linear_map
-        return linear.jacobian(linear.checked(X), out=out, shape=self.field_shape_)
-
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
-        """Products J v of the derivatives with directions in the latent space.
-
-        {latents} {directions} {returns_jvp} {raises}
-        """
-        linear = self.linear_map
-        return linear.jvp(linear.checked(X, V=V), V, shape=self.field_shape_)
-
-    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
-        """Products J^T u: gradients of u . f with respect to the latents.
-
-        {latents} {functionals} {returns_vjp} {raises}
-        """
-        linear = self.linear_map
-        return linear.vjp(linear.checked(X, U=U), self._field_shape.vectors(U, "U"), shape=self.field_shape_)
+    jacobian = jacobian
+    jvp = jvp
+    vjp = vjp
 
 
 @shared_texts
@@ -326,108 +310,103 @@ def load_image(path: str | os.PathLike[str]) -> FrozenDecoder:
 
 
 # -- Freezing --------------------------------------------------------------------------------------
-class LinearMapHolder(FieldOutputMixin):
-    """`freeze` of an estimator that decodes by `linear_map`, a `LinearMap`."""
+def freeze(
+    self: Any,
+    *,
+    precision: str = "float64",
+    tol: float | None = None,
+    kind: str = "features",
+    latents: ArrayLike | None = None,
+    max_bytes: int = MAX_BYTES,
+    encoder: dict[str, Any] | None = None,
+) -> FrozenDecoder:
+    """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
-    linear_map: Any
-    _box: NDArray[np.float64] | None = None  # smallest and largest latents (2, d) of the training points, if known
+    Parameters
+    ----------
+    precision : {"float64", "float32"}, default="float64"
+        Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
+        precision, and invariants, constant cells and bounds hold as exactly, in both.
+    tol : float or None
+        Relative L2 error that fields may have. kind="features": at `latents`, for a product of two smaller matrices
+        in place of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
+        kind="table": at the centres of its cells; None: 1e-7.
+    kind : {"features", "table"}, default="features"
+        "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
+        bounding box of `latents`, refined until `tol` holds, at a cost independent of the number of features.
+        Outside the box, and before bounds and invariants, the decoder itself.
+    latents : array-like (n, d) or None
+        Points such as those that will be decoded. None: the box of the training points, which POD does not know.
+    max_bytes : int
+        Largest table.
+    encoder : dict or None
+        What `ManifoldModel.freeze` adds.
 
-    def freeze(
-        self,
-        *,
-        precision: str = "float64",
-        tol: float | None = None,
-        kind: str = "features",
-        latents: ArrayLike | None = None,
-        max_bytes: int = MAX_BYTES,
-        encoder: dict[str, Any] | None = None,
-    ) -> FrozenDecoder:
-        """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
+    Returns
+    -------
+    FrozenDecoder, with an encoder FrozenModel
+        In float64, without `tol` and table, it decodes up to 12 rows to the bits of `predict`, more to round-off.
 
-        Parameters
-        ----------
-        precision : {"float64", "float32"}, default="float64"
-            Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
-            precision, and invariants, constant cells and bounds hold as exactly, in both.
-        tol : float or None
-            Relative L2 error that fields may have. kind="features": at `latents`, for a product of two smaller matrices
-            in place of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
-            kind="table": at the centres of its cells; None: 1e-7.
-        kind : {"features", "table"}, default="features"
-            "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
-            bounding box of `latents`, refined until `tol` holds, at a cost independent of the number of features.
-            Outside the box, and before bounds and invariants, the decoder itself.
-        latents : array-like (n, d) or None
-            Points such as those that will be decoded. None: the box of the training points, which POD does not know.
-        max_bytes : int
-            Largest table.
-        encoder : dict or None
-            What `ManifoldModel.freeze` adds.
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError
+        Before `fit`.
+    TypeError
+        If the functions are not the package's own: another transformer's features, a blend.
+    ValueError
+        If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
+        float32, or latents are needed and not given.
 
-        Returns
-        -------
-        FrozenDecoder, with an encoder FrozenModel
-            In float64, without `tol` and table, it decodes up to 12 rows to the bits of `predict`, more to round-off.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            Before `fit`.
-        TypeError
-            If the functions are not the package's own: another transformer's features, a blend.
-        ValueError
-            If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
-            float32, or latents are needed and not given.
-
-        Examples
-        --------
-        >>> import numpy as np, randsmap
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> fields = np.hstack([latents**2, 1 - latents**2])
-        >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
-        >>> table = decoder.freeze(kind="table")
-        >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
-        True
-        """
-        linear, is_table, box, points = self.linear_map, kind == "table", self._box, None
-        check_choice(precision, "precision", ("float64", "float32"))
-        check_choice(kind, "kind", ("features", "table"))
-        if tol is not None:
-            check_number(tol, "tol", low=0, strict_low=True)
-        check_count(max_bytes, "max_bytes")
-        if not isinstance(linear.basis, Basis):
-            raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
-        if latents is not None:
-            points = as_array(latents, "latents", (None, linear.basis.n_components))
-            box = np.stack([points.min(axis=0), points.max(axis=0)])
-        arrays = dict(linear.coefficients)
-        if is_table or precision == "float32" or tol is not None:
-            weights = getattr(linear.invariants, "cell_weights", None)
-            # errors are those in the norm of the cell weights
-            unprojected = LinearMap(linear.basis, in_norm(linear.A, weights), None, linear.combinations)
-            arrays, dtype = dict(unprojected.coefficients), np.dtype(precision)
-            if precision == "float32" or not is_table:
-                X = _sample(points, box, linear.n_cells)
-                arrays = _reduced(unprojected, arrays, X, dtype, None if is_table else tol)
-            if is_table:
-                arrays |= _table(unprojected, box, 1e-7 if tol is None else tol, max_bytes, dtype)
-            if weights is not None:
-                for name in arrays.keys() & {"bias", "coefficients", "modes", "table_values"}:
-                    arrays[name] = (arrays[name] / np.sqrt(weights)).astype(arrays[name].dtype)
-        if len(self.field_shape_) > 1:
-            arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
-        image = assembled(
-            map_arrays(
-                linear.basis,
-                arrays,
-                linear.invariants,
-                kind=_kernel.TABLE if is_table else _kernel.FEATURES,
-                precision=int(precision[-2:]),
-                single=self.field_shape_ == (),
-                encoder=encoder,
-            )
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> latents = np.linspace(0, 1, 20)[:, None]
+    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
+    >>> table = decoder.freeze(kind="table")
+    >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
+    True
+    """
+    # smallest and largest latents (2, d) of the training points, if they are known
+    linear, is_table, box, points = self.linear_map, kind == "table", getattr(self, "_box", None), None
+    check_choice(precision, "precision", ("float64", "float32"))
+    check_choice(kind, "kind", ("features", "table"))
+    if tol is not None:
+        check_number(tol, "tol", low=0, strict_low=True)
+    check_count(max_bytes, "max_bytes")
+    if not isinstance(linear.basis, Basis):
+        raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
+    if latents is not None:
+        points = as_array(latents, "latents", (None, linear.basis.n_components))
+        box = np.stack([points.min(axis=0), points.max(axis=0)])
+    arrays = dict(linear.coefficients)
+    if is_table or precision == "float32" or tol is not None:
+        weights = getattr(linear.invariants, "cell_weights", None)
+        # errors are those in the norm of the cell weights
+        unprojected = LinearMap(linear.basis, in_norm(linear.A, weights), None, linear.combinations)
+        arrays, dtype = dict(unprojected.coefficients), np.dtype(precision)
+        if precision == "float32" or not is_table:
+            X = _sample(points, box, linear.n_cells)
+            arrays = _reduced(unprojected, arrays, X, dtype, None if is_table else tol)
+        if is_table:
+            arrays |= _table(unprojected, box, 1e-7 if tol is None else tol, max_bytes, dtype)
+        if weights is not None:
+            for name in arrays.keys() & {"bias", "coefficients", "modes", "table_values"}:
+                arrays[name] = (arrays[name] / np.sqrt(weights)).astype(arrays[name].dtype)
+    if len(self.field_shape_) > 1:
+        arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
+    image = assembled(
+        map_arrays(
+            linear.basis,
+            arrays,
+            linear.invariants,
+            kind=_kernel.TABLE if is_table else _kernel.FEATURES,
+            precision=int(precision[-2:]),
+            single=self.field_shape_ == (),
+            encoder=encoder,
         )
-        return FrozenDecoder(image) if encoder is None else FrozenModel(image)
+    )
+    return FrozenDecoder(image) if encoder is None else FrozenModel(image)
 
 
 # -- Fewer or shorter numbers ----------------------------------------------------------------------
@@ -509,10 +488,8 @@ def _modes(G, sizes, tol):
     """Number and modes (r, M) of the fewest principal components that leave at most `tol` of the size of each row of G,
     and of a few more: a multiple of eight."""
     U, sigma, Vt = scipy.linalg.svd(G, full_matrices=False, check_finite=False)
-    left = np.sqrt(np.cumsum(((U * sigma) ** 2)[:, ::-1], axis=1))[:, ::-1] / error_scales(sizes)[:, None]
-    enough = np.flatnonzero(left.max(axis=0) <= tol / 2)
-    rank = int(enough[0]) if len(enough) else len(sigma)
-    rank = min(-(-max(rank, 1) // 8) * 8, len(sigma))
+    enough = sufficient_rank(U * sigma, tol / 2 * error_scales(sizes)) or 1
+    rank = min(-(-enough // 8) * 8, len(sigma))
     return rank, Vt[:rank]
 
 

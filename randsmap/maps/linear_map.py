@@ -10,6 +10,7 @@ evaluated here, and C gets their values; they are an object with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from randsmap._interface.arrays import as_array, check_cells, check_finite, chec
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
 from randsmap._interface.state import Array, Part, immutable, saved
+from randsmap._interface.texts import shared_texts
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import blocks_to_fill, feature_matrix
@@ -267,8 +269,8 @@ class LinearMap:
     basis: Any = None
     A: Any = None
     invariants: AffineInvariants | None = None
-    _values: Any = None
-    _bounded = _varying = False
+    _evaluate: Any = None
+    _varying, _whole = False, True
 
     def __init__(
         self, basis: Any, A: _Values, invariants: AffineInvariants | None = None, combinations: _Values | None = None
@@ -288,12 +290,13 @@ class LinearMap:
         if B is not None:
             self.coefficients = {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
         # C gets the values of functions that it does not know
-        self._values = None if isinstance(basis, Basis) else basis.values
-        evaluated = basis if self._values is None else identity_basis(len(A if B is None else B) - 1)
+        self._evaluate = None if isinstance(basis, Basis) else basis.values
+        evaluated = basis if self._evaluate is None else identity_basis(len(A if B is None else B) - 1)
         self.open_kernel(_kernel.Map(map_arrays(evaluated, self.coefficients, invariants)))
-        self._bounded = invariants is not None and invariants.lower is not None
+        # fields and derivatives within bounds depend on all cells
+        self._whole = invariants is not None and invariants.lower is not None
         self._varying = invariants is not None and invariants.varying
-        # of parts of the whole projected fields; with bounds these depend on all cells. No cycle: A may be large
+        # of parts of the whole projected fields. No cycle: A may be large
         self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants, B))
 
     @classmethod
@@ -307,7 +310,7 @@ class LinearMap:
         """Decode with a structure of the kernel module."""
         self.kernel, self.n_cells = kernel, kernel.n_cells
         self.width = max(kernel.n_cells, kernel.n_features)
-        self.is_affine = self._values is None and kernel.is_affine
+        self.is_affine = self._evaluate is None and kernel.is_affine
 
     def checked(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d) for the other methods, of a map that C evaluates; `others` are for these rows."""
@@ -325,15 +328,16 @@ class LinearMap:
     ) -> _Values:
         """Fields at checked latent points X (n, d), as `predict` returns them; shape: of a field, None: (M,)."""
         n, M = len(X), self.n_cells
-        given = invariant_values is not None or self._varying
-        values = self._row_values(invariant_values, n) if given else None
+        values = None
+        if invariant_values is not None or self._varying:
+            values = self._invariant_values(invariant_values, n)
         if cells is None:
             out = output(out, X, (n, M) if shape is None else (n, *shape))
             self.decode(X, out if out.ndim == 2 else out.reshape(n, M), values)
             return out
         cells = check_cells(cells, M, shape)
         out = output(out, X, (n, len(cells)))
-        if len(cells) and values is None and not self._bounded:
+        if len(cells) and values is None and not self._whole:
             self.gather(cells).decode(X, out)
             return out
         rows = max(1, min(n, max(256, (1 << 22) // M)))  # of whole fields in memory
@@ -344,7 +348,8 @@ class LinearMap:
             out[a:b] = memory[: b - a, cells]
         return out
 
-    def _row_values(self, values, n):
+    def _invariant_values(self, values, n):
+        """Values of the invariants for each of n rows, as `decode` takes them."""
         if self.invariants is not None:
             return self.invariants.row_values(values, n)
         if not self.kernel.n_invariants:
@@ -354,22 +359,26 @@ class LinearMap:
     def decode(self, X: _Values, out: _Values, values: _Values | None = None, first: int = 0) -> None:
         """Whole fields into out (n, M), each projected; values (n, rank): of the independent invariants. ValueError
         names a row that overflows, of numbers from `first` on."""
-        if not out.size or (values is None and self._values is None and len(X) <= FEW and not self.kernel.row(X, out)):
-            return  # one row must cost microseconds
+        if not out.size:
+            return
+        if values is None and self._evaluate is None and len(X) <= FEW:  # one row must cost microseconds
+            status = self.kernel.row(X, out)
+            if status == 0:
+                return
         selected = values is None or self.invariants is not None
         method = self.kernel.decode if selected else self.kernel.decode_values
         for start, stop in blocks_to_fill(out):
-            step = stop - start if self._values is None else self.basis.rows
+            step = stop - start if self._evaluate is None else self.basis.rows
             for a in range(start, stop, step):
                 b = min(a + step, stop)
-                Z = X[a:b] if self._values is None else self._given(X[a:b], first + a)
+                Z = X[a:b] if self._evaluate is None else self._evaluated(X[a:b], first + a)
                 task = _checked(method, (Z, None if values is None else values[a:b], out[a:b]), first + a)
                 for_tiles(task, b - a)
 
     @quiet
-    def _given(self, X, first):
+    def _evaluated(self, X, first):
         """The values of functions that C does not know, at rows from number `first` on."""
-        Z = np.ascontiguousarray(_by_rows(self._values, first, X))
+        Z = np.ascontiguousarray(_by_rows(self._evaluate, first, X))
         if Z.shape[1] != self.kernel.n_components:
             raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
         return Z
@@ -382,32 +391,31 @@ class LinearMap:
 
     # -- Derivatives -------------------------------------------------------------------------------
     def _part(self, cells, shape):
-        """The map whose derivatives are wanted, the cells to take of them (None: all), and the shape of a field."""
-        M = self.n_cells
+        """The map whose derivatives are wanted, which of its cells, and the shape of a field of these."""
         if cells is None:
-            return self, None, (M,) if shape is None else shape
-        cells = check_cells(cells, M, shape)
-        if self._bounded or not len(cells):
+            return self, slice(None), (self.n_cells,) if shape is None else shape
+        cells = check_cells(cells, self.n_cells, shape)
+        if self._whole or not len(cells):
             return self, cells, cells.shape
-        return self.gather(cells), None, cells.shape
+        return self.gather(cells), slice(None), cells.shape
 
     def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
         """Derivatives (n, p, M) at rows from number `first` on, along V (n, p, d), None: along the coordinates."""
         n, p = len(X), X.shape[1] if V is None else V.shape[1]
         T = np.empty((n, p, self.n_cells))
-        if self._values is not None:
+        if self._evaluate is not None:
             V = np.ascontiguousarray(_by_rows(self.basis.tangents, first, X, V))
             if V.shape[2] != self.kernel.n_components:
                 P = self.kernel.n_components
                 raise ValueError(f"the derivatives of {P} functions are wanted, got those of {V.shape[2]}")
-            X = self._functions_at(X, first)
+            X = self._evaluated_for_derivatives(X, first)
         with blas_threads() if T.size * self.width > _SHARED else nullcontext():
             _checked(self.kernel.tangents, (X, V, T), first)(0, n)
         return T
 
-    def _functions_at(self, X, first):
-        """The values of functions that C does not know, where derivatives depend on them: by the bounds that hold."""
-        return self._given(X, first) if self._bounded else np.zeros((len(X), self.kernel.n_components))
+    def _evaluated_for_derivatives(self, X, first):
+        """As `_evaluated`, where derivatives depend on the values: by the bounds that hold."""
+        return self._evaluated(X, first) if self._whole else np.zeros((len(X), self.kernel.n_components))
 
     def jacobian(
         self,
@@ -418,15 +426,14 @@ class LinearMap:
     ) -> _Values:
         """Derivatives df/dy (L, M, d), or (L, *shape, d), at checked points X (L, d)."""
         part, pick, shape = self._part(cells, shape)
-        (L, d), k = X.shape, part.n_cells if pick is None else len(pick)
+        (L, d), k = X.shape, math.prod(shape)
         if len(shape) > 1 and getattr(out, "ndim", 0) == 3:
             shape = (k,)
         out = check_out(out, (L, *shape, d), apart=X)
         J = out.reshape(L, k, d)
 
         def task(a, b):
-            T = part.tangents(X[a:b], None, a)
-            J[a:b] = (T if pick is None else T[:, :, pick]).transpose(0, 2, 1)
+            J[a:b] = part.tangents(X[a:b], None, a)[:, :, pick].transpose(0, 2, 1)
 
         if L and part.is_affine:
             task(0, 1)
@@ -441,11 +448,10 @@ class LinearMap:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
         part, pick, shape = self._part(cells, shape)
         V = np.ascontiguousarray(as_array(V, "V", X.shape, repeat=True))[:, None]
-        out = np.empty((len(X), part.n_cells if pick is None else len(pick)))
+        out = np.empty((len(X), math.prod(shape)))
 
         def task(a, b):
-            T = part.tangents(X[a:b], V[a:b], a)[:, 0]
-            out[a:b] = T if pick is None else T[:, pick]
+            out[a:b] = part.tangents(X[a:b], V[a:b], a)[:, 0, pick]
 
         for_tiles(task, len(X), tile_rows(part.width))
         return out.reshape(len(X), *shape)
@@ -457,12 +463,11 @@ class LinearMap:
         part, pick, shape = self._part(cells, shape)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        U = as_array(U, "U", (len(X), part.n_cells if pick is None else len(pick)), repeat=True)
-        if pick is not None:
-            wanted, U = U, np.zeros((len(X), part.n_cells))
-            columns: Any = (slice(None), pick)
-            np.add.at(U, columns, wanted)
-        U, out = np.ascontiguousarray(U), np.empty(X.shape)
+        wanted, out = as_array(U, "U", (len(X), math.prod(shape)), repeat=True), np.empty(X.shape)
+        U = wanted
+        if part is self and cells is not None:
+            U = np.zeros((len(X), self.n_cells))
+            np.add.at(U.T, pick, wanted.T)
 
         def task(a, b):
             out[a:b] = part.cotangents(X[a:b], U[a:b], a)
@@ -471,11 +476,51 @@ class LinearMap:
         return out
 
     def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
-        Z = X if self._values is None else self._functions_at(X, first)
+        Z = X if self._evaluate is None else self._evaluated_for_derivatives(X, first)
         H = np.empty(Z.shape)
         # a few rows are bound by the read of A, which more threads hardly speed up
         with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():
             _checked(self.kernel.cotangents, (Z, U, H), first)(0, len(X))
-        if self._values is None:
+        if self._evaluate is None:
             return H
         return _by_rows(lambda *rows: finite_results(self.basis.contract(*rows)), first, X, H)
+
+
+# -- Derivatives of estimators ---------------------------------------------------------------------
+# methods of those that decode by a `linear_map`, whose `checked_latents` are as those of `LinearMap.checked`
+@shared_texts
+def jacobian(
+    self: Any, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Derivatives of the decoded fields with respect to the latent coordinates.
+
+    {latents} {cells} {out_jacobian} {returns_jacobian} {raises}
+
+    Notes
+    -----
+    A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives (n, P, d), the derivatives
+    of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
+    `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
+    """
+    X, cells = self.checked_latents(X), self._checked_cells(cells)
+    return self.linear_map.jacobian(X, cells, out, self.field_shape_)
+
+
+@shared_texts
+def jvp(self: Any, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
+
+    {latents} {directions} {cells} {returns_jvp} {raises}
+    """
+    X, cells = self.checked_latents(X, V=V), self._checked_cells(cells)
+    return self.linear_map.jvp(X, V, cells, self.field_shape_)
+
+
+@shared_texts
+def vjp(self: Any, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
+
+    {latents} {functionals} {cells} {returns_vjp} {raises}
+    """
+    X, cells = self.checked_latents(X, U=U), self._checked_cells(cells)
+    return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, self.field_shape_)

@@ -21,7 +21,6 @@ from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import in_norm, median_norm, standard_deviations
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
-from randsmap.maps.extrapolation import training_points
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
 from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, relative_errors
 from randsmap.model._manifold import fitted_parts
@@ -174,8 +173,8 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
 
 def _known_share(model: Any, F: _Values) -> float:
     """Share of the fields whose latents are those of training fields; 0 if these are not known."""
-    points = training_points(getattr(model, "decoder_", None))
-    points = getattr(model, "training_latents_", None) if points is None else points
+    fit = getattr(getattr(model, "decoder_", None), "fitted", None)
+    points = getattr(model, "training_latents_", None) if fit is None else fit.training_points
     Y = np.asarray(model.transform(named(model, F)))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return 0.0

@@ -25,7 +25,7 @@ from randsmap._interface.parameters import (
 from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
-from randsmap.decoders._base import available_from, available_if
+from randsmap.decoders._base import available_if, require
 from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
 
@@ -38,7 +38,7 @@ def _decoding_part(model: ManifoldModel, method: str, *, fitted: bool = False) -
 
 
 def _available(method: str) -> Callable[[Any], Any]:
-    return available_from(functools.partial(_decoding_part, method=method))
+    return available_if(lambda model: require(*_decoding_part(model, method)))
 
 
 @model_texts

@@ -27,7 +27,8 @@ from randsmap._linalg.scales import in_norm, median_norm
 from randsmap._linalg.spectral import PATH, HatMatrix
 from randsmap._linalg.svd import FactoredRows, field_span
 from randsmap.decoders import DoubleDiffusionMapsDecoder, KernelDecoder, KNNDecoder, RANDSMAPDecoder, RFNNDecoder
-from randsmap.decoders._base import check_fields, fitted_scale, fixed_regularization
+from randsmap.decoders._base import check_fields, fitted_scale
+from randsmap.decoders._ridge_fit import fixed_regularization
 from randsmap.invariants import fit_estimator, norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances, scaled_l2, selection_losses
 from randsmap.model import ManifoldModel
