@@ -24,8 +24,7 @@ from randsmap import (
 )
 from randsmap._interface.parameters import option_of
 from randsmap._linalg import rows
-from randsmap.cli import main
-from randsmap.cli._options import STUDIES
+from randsmap.cli import STUDIES, main
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
 from randsmap.model import sampled

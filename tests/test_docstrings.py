@@ -25,7 +25,6 @@ SLOW = {  # studies, reports, searches
         "studies._report",
         "studies._result",
         "studies._runner",
-        "studies._table",
         "tuning._autotune",
     )
 }

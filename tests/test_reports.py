@@ -17,8 +17,7 @@ import randsmap  # noqa: E402
 from randsmap.reports import _page  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge, read_claims  # noqa: E402
 from randsmap.studies._report import part_pictures, write_index, write_report  # noqa: E402
-from randsmap.studies._result import save_result  # noqa: E402
-from randsmap.studies._table import table_text  # noqa: E402
+from randsmap.studies._result import save_result, table_text  # noqa: E402
 
 from pages import Page  # noqa: E402
 from study_example import example_result  # noqa: E402

@@ -13,7 +13,7 @@ from sklearn.utils import Bunch
 
 import randsmap
 from randsmap import studies
-from randsmap.studies import _data, _runner, _study, _table
+from randsmap.studies import _result, _runner, _study
 
 ERRORS = ("rel_l2", "rel_linf", "conservation")
 NAMES = ("swiss-roll", "s-curve", "lwr", "mri", "hughes")
@@ -36,7 +36,7 @@ def test_every_row_of_the_paper_has_a_row(name):
         for case in study.cases
         for fraction in _runner.fractions(case, quick=False)
     }
-    paper = [row for row in _table.paper_rows() if row["dataset"] == study.dataset]
+    paper = [row for row in _result.paper_rows() if row["dataset"] == study.dataset]
     assert paper
     for row in paper:
         assert (row["n_train"], row["features_per_sample"], row["decoder"]) in ours
@@ -174,7 +174,7 @@ def test_rows(study, tmp_path):
         for fraction in (1.0, 0.5, 0.25)
     ]
     for row in rows:
-        assert tuple(sorted(row)) == tuple(sorted(_table.COLUMNS))
+        assert tuple(sorted(row)) == tuple(sorted(_result.COLUMNS))
         for quantity in (*ERRORS, "seconds"):
             low, median, high = (row[f"{quantity}_{name}"] for name in ("p05", "median", "p95"))
             assert 0 <= low <= median <= high
@@ -391,23 +391,23 @@ def test_the_papers_form_can_be_left_out(study, tmp_path):
 
 
 def test_random_split_deals_every_sample_once():
-    parts = _data.random_split(90, (40, 20, 30), 0)
+    parts = _runner.random_split(90, (40, 20, 30), 0)
     assert [len(part) for part in parts] == [40, 20, 30]
     assert sorted(np.concatenate(parts)) == list(range(90))
     with pytest.raises(ValueError, match="add up"):
-        _data.random_split(91, (40, 20, 30), 0)
+        _runner.random_split(91, (40, 20, 30), 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_trajectory_split_has_no_trajectory_in_two_parts(seed):
     trajectories = np.repeat(np.arange(100), 120)
-    parts = _data.trajectory_split(trajectories, (2000, 2000, 8000), seed)
+    parts = _runner.trajectory_split(trajectories, (2000, 2000, 8000), seed)
     assert [len(part) for part in parts[:2]] == [2000, 2000] and 7900 <= len(parts[2]) <= 8000
     for one, other in itertools.combinations(parts, 2):
         assert not set(trajectories[one]) & set(trajectories[other])
     assert all(len(set(part)) == len(part) for part in parts)
     with pytest.raises(ValueError, match="too few"):
-        _data.trajectory_split(trajectories[:300], (200, 200, 100), seed)
+        _runner.trajectory_split(trajectories[:300], (200, 200, 100), seed)
 
 
 def test_study_split_by_trajectories(study, tmp_path):
@@ -479,7 +479,9 @@ def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
     F[7], F[9] = 0, 1e-12 * F[9]
     F_hat = F + 0.01 * rng.standard_normal(F.shape)
     usual = np.median(np.linalg.norm(np.delete(F, 7, axis=0), axis=1))
-    blocks = [_data.sample_errors(F[rows], F_hat[rows], (usual, 2.0), False) for rows in (slice(0, 20), slice(20, 50))]
+    blocks = [
+        _runner.sample_errors(F[rows], F_hat[rows], (usual, 2.0), False) for rows in (slice(0, 20), slice(20, 50))
+    ]
     errors = np.concatenate(blocks, axis=1)
     expected = np.linalg.norm(F_hat - F, axis=1) / np.maximum(np.linalg.norm(F, axis=1), 1e-3 * usual)
     assert errors[0] == pytest.approx(expected, rel=1e-14)
@@ -492,7 +494,7 @@ def test_empty_fields_among_the_users_points(tmp_path):
     """One in each part: every figure is finite."""
     points = randsmap.datasets.make_swiss_roll(400, random_state=1).data
     study = replace(definition("swiss-roll"), sizes=((150, 100, 150),))
-    for part in _data.random_split(400, study.sizes[0], _data.seed_for(0, 1)):
+    for part in _runner.random_split(400, study.sizes[0], _runner.seed_for(0, 1)):
         points[part[0]] = 0
     np.save(tmp_path / "points.npy", points)
     labels = ["RFNN-Sig", "DDM", "k-NN"]
@@ -517,12 +519,12 @@ def test_images_are_watched_for_a_double_cover(tmp_path, recwarn):
 def test_summary_statistics_of_known_densities():
     x, y = np.linspace(-8, 8, 161), np.linspace(-9, 9, 181)
     normal = np.exp(-((x - 1) ** 2) / 2)[:, None] * np.exp(-((y + 2) ** 2) / (2 * 0.25))
-    statistics = _data.summary_statistics(5 * normal.reshape(1, -1), (x, y))
+    statistics = _study.summary_statistics(5 * normal.reshape(1, -1), (x, y))
     assert statistics == pytest.approx(np.array([[1, 1, 0, -2, 0.25, 0]]), abs=1e-9)
     exponential = np.exp(-np.linspace(0, 40, 4001))[None]
-    mean, variance, skewness = _data.summary_statistics(exponential, (np.linspace(0, 40, 4001),))[0]
+    mean, variance, skewness = _study.summary_statistics(exponential, (np.linspace(0, 40, 4001),))[0]
     assert (mean, variance, skewness) == pytest.approx((1, 1, 2), abs=0.02)
-    assert np.isnan(_data.summary_statistics(np.array([[1.0, -3.0, 1.0]]), (np.arange(3.0),))).any()
+    assert np.isnan(_study.summary_statistics(np.array([[1.0, -3.0, 1.0]]), (np.arange(3.0),))).any()
 
 
 def test_map_over_width_and_rank_is_that_of_the_decoder():
@@ -530,7 +532,7 @@ def test_map_over_width_and_rank_is_that_of_the_decoder():
     Y, Y_new = rng.uniform(-1, 1, (60, 2)), rng.uniform(-1, 1, (25, 2))
     F, F_new = (np.column_stack([np.sin(2 * Z[:, 0]), np.cos(Z[:, 1]), Z.prod(axis=1)]) for Z in (Y, Y_new))
     weights, ranks = (0.3, 0.8), (2, 5, 20)
-    table = _data.harmonics_map(Y, F, Y_new, F_new, weights=weights, ranks=ranks)
+    table = _runner.harmonics_map(Y, F, Y_new, F_new, weights=weights, ranks=ranks)
     for (i, weight), (j, rank) in itertools.product(enumerate(weights), enumerate(ranks)):
         decoder = randsmap.DoubleDiffusionMapsDecoder(
             epsilon_scale=weight, rank=rank, center=False, latent_scale=None
@@ -593,7 +595,7 @@ def test_csv_has_the_columns_and_keeps_every_digit(study, tmp_path):
     studies.write_csv(rows, tmp_path / "table.csv")
     with open(tmp_path / "table.csv", newline="") as file:
         read = list(csv.DictReader(file))
-    assert tuple(read[0]) == _table.COLUMNS
+    assert tuple(read[0]) == _result.COLUMNS
     for row, text in zip(rows, read):
         for name, value in row.items():
             if isinstance(value, float):
@@ -617,7 +619,7 @@ def test_markdown_says_where_it_comes_from(study, tmp_path):
 def test_a_terminals_table_fits_its_width_and_the_files_keep_all_columns(study, tmp_path, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     result = run(study, tmp_path, quick=True, decoders=None)
-    result.rows = _table.with_paper([{**row, "n_train": 2000} for row in result.rows])  # beside the paper's
+    result.rows = _result.with_paper([{**row, "n_train": 2000} for row in result.rows])  # beside the paper's
     header = studies.table_text(result.rows)[0]
     assert header.count("ratio") == header.count("paper") == 4
     narrow = studies.format_table(result.rows)
@@ -646,18 +648,18 @@ def row_like(**changes):
 
 
 def test_paper_columns_are_the_papers_numbers():
-    (joined,) = _table.with_paper([row_like()])
+    (joined,) = _result.with_paper([row_like()])
     # App. G, test set table: 1.586 (1.583--1.588) x 10^-1, 4.100 x 10^-8, 3.179 s
     assert joined["paper_rel_l2_median"] == 0.1586
     assert joined["paper_rel_l2_p05"] == 0.1583 and joined["paper_rel_l2_p95"] == 0.1588
     assert joined["paper_conservation_median"] == 4.1e-8
     assert joined["paper_seconds_median"] == 3.179
     assert joined["ratio_rel_l2"] == 0.5 and joined["ratio_rel_linf"] is None
-    (missing,) = _table.with_paper([row_like(n_train=7)])
+    (missing,) = _result.with_paper([row_like(n_train=7)])
     assert missing["paper_rel_l2_median"] is None and missing["ratio_rel_l2"] is None
-    (starred,) = _table.with_paper([row_like(decoder="DDM-r5", paper_decoder="DDM", features_per_sample=None)])
+    (starred,) = _result.with_paper([row_like(decoder="DDM-r5", paper_decoder="DDM", features_per_sample=None)])
     assert starred["paper_rel_l2_median"] == 0.6367 and starred["decoder"] == "DDM-r5"
-    (own,) = _table.with_paper([row_like()], paper=False)
+    (own,) = _result.with_paper([row_like()], paper=False)
     assert own["paper_rel_l2_median"] is None
 
 

@@ -1,6 +1,8 @@
 """The `randsmap` command: parses, calls the package and prints.
 
-`_options` has the parser, `_commands` one function for each command, which is imported when a command runs.
+Options are tables from "name METAVAR" to the help; the metavar tells the type. Those that are parameters of estimators
+take type, default and the beginning of the help from the declaration. `_commands` has one function for each command,
+and is imported when a command runs.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import TextIO
+from typing import Any, TextIO
 
-from randsmap.cli._options import parser_for
+import randsmap
+from randsmap._interface.parameters import option_of
+from randsmap._io.files import expanded
 
 __all__ = ["main"]
 
@@ -116,3 +120,327 @@ def tell(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
         os.close(nowhere)
+
+
+# -- The commands and their options ---------------------------------------------------------------------------
+# feature map -> (class name, tuned parameter)
+FEATURES = {
+    "sigmoid": ("SigmoidFeatures", "slope"),
+    "fourier": ("FourierFeatures", "length_scale"),
+    "multiscale": ("MultiscaleFourierFeatures", "max_frequency"),
+}
+ONE_DECODER = ("features", "value", "n_features", "regularization")  # options that replace the search
+
+# data set -> description
+_DATASETS = {
+    "swiss-roll": "Swiss roll, 3 coordinates",
+    "s-curve": "S-curve in 20 dimensions",
+    "lwr": "LWR traffic, 400 cells",
+    "rotated-images": "rotations of one image, 128 x 128 cells",
+    "hughes": "Hughes crowd in a corridor with an obstacle, 200 x 50 cells",
+}
+_IMAGE = "your own image: .npy, .mat (variable D, slice 4: the paper's) or a picture"
+_DATASET = {
+    "--out FILE": ".npy (fields) or .npz (fields and all that belongs to them)",
+    "--seed S": "seed (default 0)",
+    "--picture FILE.png": "also draw the data (needs matplotlib)",
+}
+_TRAJECTORIES = {"--trajectories N": None, "--snapshots N": "snapshots of each trajectory"}
+_SAMPLES = {"--samples N": None}
+_SIZES: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(_DATASETS, _SAMPLES),
+    **dict.fromkeys(("lwr", "hughes"), _TRAJECTORIES),
+    "rotated-images": {**_SAMPLES, "--image FILE": _IMAGE},
+}
+
+# study -> description
+STUDIES = {
+    "swiss-roll": "Swiss roll, M = 3",
+    "s-curve": "S-curve in 20 dimensions",
+    "lwr": "LWR traffic, M = 400",
+    "mri": "rotations of one image, M = 128 x 128",
+    "hughes": "Hughes crowd, M = 200 x 50",
+}
+_STUDY = {
+    "--quick": "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
+    "--runs R": "draws of the features to take medians over (default: 100; 2 with --quick)",
+    "--decoders LABEL[,LABEL]": "only these rows of the table",
+    "--seed S": "seed of data, split and draws (default 0)",
+    "--feature-seed S": "seed of the draws of features in the runs instead of --seed",
+    "--training-form": "with the paper's closed form, which conserves mass at training points (one SVD per run; "
+    "default: yes, for hughes no)",
+    "--auto": "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+    "--out DIR": "folder for tables, report and finished pieces (default: randsmap-study/STUDY, with --quick "
+    "randsmap-study-quick/STUDY; of all studies without STUDY)",
+}
+_OWN_DATA = {
+    "--data FILE": "your own snapshots instead, one field per row, in a file as for `randsmap fit`",
+    "--split": "random (default): single snapshots, the paper's; trajectory: whole trajectories go to training, "
+    "validation or test set (lwr, hughes)",
+}
+_NORMALIZATION = {
+    "--normalization": "hughes: scale the density to integral 1 before it is integrated (default), or only its "
+    "snapshots after"
+}
+_STUDY_OPTIONS = {
+    **dict.fromkeys(STUDIES, {**_STUDY, **_OWN_DATA}),
+    "mri": {**_STUDY, **_OWN_DATA, "--data FILE": _IMAGE},
+    "hughes": {**_STUDY, **_OWN_DATA, **_NORMALIZATION},
+    "all": {**_STUDY, **_NORMALIZATION},
+}
+_STUDY_TEXT = (
+    "{}. Make the data, split, encode; tune every decoder on the validation set, fit, test; print tables of errors "
+    "next to the paper's and write them with the figures and a report. An interrupted study continues when the same "
+    "command is given again."
+)
+
+_DEBUG = "show the traceback of an error"
+_KEY = "array of that file, where it has several"
+
+
+def _input(what, metavar, text):
+    """Options for the input file, and how to read it."""
+    return {
+        f"input {metavar}": text,
+        "--key NAME": f"array of the {what}, in a file that has several",
+        "--transpose": f"the last axis counts the {what}: they are columns, not rows",
+    }
+
+
+def _output(what):
+    """Options for the output file, and how to write it."""
+    return {
+        f"--out {what.upper()}": f"file to write: .npy, .npz, .mat, .h5 (array or variable {what}), or .csv, .txt (one "
+        "row per line)",
+        "--transpose-out": f"write the {what} as columns, as MATLAB users have them: the last axis counts them",
+    }
+
+
+_MODEL = {"model MODEL": None}
+_OWN_VALUES = {
+    "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
+    "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
+}
+_AT_PARAMETERS = {
+    "--parameters FILE": "times or parameters of the snapshots, at which a model of `fit --parameters` predicts the "
+    "fields that are compared with them",
+    "--parameters-key NAME": _KEY,
+}
+_FIELDS = _input(
+    "snapshots",
+    "SNAPSHOTS",
+    "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
+    ".zarr",
+)
+_LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
+_PARAMETERS = _input(
+    "parameters", "PARAMETERS", "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots"
+)
+_FIT = {
+    **_FIELDS,
+    "--out MODEL": "model file to write, such as model.npz",
+    "--components D": "latent coordinates: at most so many (with --features etc. exactly so many); by default the "
+    "number of eigenvectors of diffusion maps that are new directions",
+    "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, matern, "
+    "thin-plate, k-nn (another name lists all)",
+    "--trials N": "trials of the search for a decoder (default 40)",
+    "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, "
+    "a text file with one label per line, or an array file as of the snapshots",
+    "--groups-key NAME": _KEY,
+    "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
+    "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
+    "(randsmap predict). Instead of few coordinates it has many POD modes where these clearly predict better, unless "
+    "--components or --decoder is given",
+    "--parameters-key NAME": _KEY,
+    "--alpha A": "(diffusion maps; default %(default)s)",
+    "--features": "feature map of the one decoder fitted (default sigmoid)",
+    "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+    "--n-features P": "(such as 500 or 0.25; default 1.0)",
+    "--regularization LAMBDA": "ridge parameter (default 1e-3)",
+    "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, 5000 at "
+    "most), or, with --features etc., fit the encoder to them; for files larger than memory, with --n-features as a "
+    "count",
+    "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
+    "default) the mass where it is the same in all snapshots",
+    "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
+    "cells by these, and errors are measured in their norm.",
+    "--cell-weights-key NAME": _KEY,
+    "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
+    "--seed S": "seed of the draws (default 0)",
+}
+# command -> (summary, description, options; none if there are commands below it)
+_COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+    "study": ("run one of the paper's studies, or all", None, {}),
+    **{
+        f"study {name}": (text, _STUDY_TEXT.format(text[0].upper() + text[1:]), _STUDY_OPTIONS[name])
+        for name, text in {**STUDIES, "all": "all five studies"}.items()
+    },
+    "dataset": (
+        "make a data set of the paper",
+        "Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are computed; "
+        "FILE.npz also holds times, parameters and intrinsic coordinates.",
+        {},
+    ),
+    **{f"dataset {name}": (text, None, {**_DATASET, **_SIZES[name]}) for name, text in _DATASETS.items()},
+    "config": (
+        "what a compiler needs to decode in C, C++ or Fortran",
+        "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
+        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
+        {
+            "--cflags": "flags for the compiler: where randsmap.h is",
+            "--libs": "the library, and flags for the linker",
+            "--amalgamation DIR": "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for "
+            "hosts without Python",
+        },
+    ),
+    "fit": (
+        "fit a model to your own snapshots",
+        "Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; with as few "
+        "latent coordinates as possible) and a decoder, and fit them to the snapshots. With --features, --value, "
+        "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
+        "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
+        ".npz file without pickles, which randsmap.load reads.",
+        _FIT,
+    ),
+    "encode": (
+        "latent coordinates of snapshots",
+        "Encode snapshots: write their latent coordinates.",
+        {**_MODEL, **_FIELDS, **_output("latents")},
+    ),
+    "decode": (
+        "fields at latent coordinates",
+        "Decode latent coordinates: write the fields at them.",
+        {**_MODEL, **_LATENTS, **_OWN_VALUES, **_output("fields")},
+    ),
+    "predict": (
+        "fields at new parameters or times",
+        "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
+        {**_MODEL, **_PARAMETERS, **_OWN_VALUES, **_output("fields")},
+    ),
+    "evaluate": (
+        "reconstruction errors of a model on snapshots",
+        "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
+        {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
+    ),
+    "report": (
+        "a page of pictures and tables on a model and snapshots",
+        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
+        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+        {
+            **_MODEL,
+            **_FIELDS,
+            **_AT_PARAMETERS,
+            "--out FILE": "such as report.html",
+            "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
+            "--groups-key NAME": _KEY,
+            "--shape NY NX": "cells of a field in the plane (default: those of the model's fields, if they have a "
+            "shape)",
+        },
+    ),
+}
+
+
+# -- Types ---------------------------------------------------------------------------------------------------
+def _seed(text):
+    number = int(text)
+    if not 0 <= number < 1 << 32:  # the seeds that NumPy's generators of both kinds have
+        raise argparse.ArgumentTypeError(f"a number from 0 to 2**32 - 1, got {text}")
+    return number
+
+
+def _bound(text):
+    if text.lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a number or none, got {text!r}") from None
+
+
+def _labels(text):
+    return [label for label in text.split(",") if label]
+
+
+def _count_or_fraction(text):
+    for number in (int, float):
+        with contextlib.suppress(ValueError):
+            return number(text)
+    raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
+
+
+_TYPES = {
+    **dict.fromkeys(("FILE", "FILE.png", "ERRORS.csv", "DIR", "MODEL"), expanded),
+    **dict.fromkeys(("SNAPSHOTS", "LATENTS", "FIELDS", "PARAMETERS"), expanded),
+    **dict.fromkeys(("D", "N", "R", "NY"), int),
+    **dict.fromkeys(("A", "V", "LAMBDA"), float),
+    **dict.fromkeys(("LABEL[,LABEL]", "FAMILY[,FAMILY]"), _labels),
+    **{"NAME": str, "S": _seed, "P": _count_or_fraction, "LOW": _bound},
+}
+# more arguments of `add_argument`; an option without a metavar and without these is a flag
+_DETAILS = {
+    "--seed": {"default": 0},
+    "--split": {"choices": ("random", "trajectory"), "default": "random"},
+    "--normalization": {"choices": ("before", "after"), "default": "before"},
+    **dict.fromkeys(("--training-form", "--auto"), {"action": argparse.BooleanOptionalAction}),
+    "--trajectories": {"dest": "n_trajectories"},
+    "--snapshots": {"dest": "snapshots_per_trajectory"},
+    "--samples": {"dest": "n_samples"},
+    "--features": {"choices": tuple(FEATURES)},
+    "--invariants": {"choices": ("auto", "mass", "none"), "default": "auto"},
+}
+
+
+def _declared():
+    """Details of options that are parameters of estimators, from their declarations."""
+    return {
+        "--cell-weights": option_of(randsmap.RANDSMAPDecoder, "cell_weights"),
+        "--bounds": option_of(randsmap.RANDSMAPDecoder, "bounds"),
+        "--alpha": option_of(randsmap.DiffusionMaps, "alpha"),
+        "--n-features": {**option_of(randsmap.SigmoidFeatures, "n_features"), "default": None},  # None: a search
+    }
+
+
+# -- The parser ----------------------------------------------------------------------------------------------
+def parser_for(argv):
+    """The parser of these arguments; what other commands need is not imported."""
+    parser = argparse.ArgumentParser(
+        prog="randsmap",
+        description="Decode latent coordinates back to physical fields without losing mass.",
+        allow_abbrev=False,
+    )
+    version = f"randsmap {randsmap.__version__}"
+    parser.add_argument("--version", action="version", version=version, help="print the version and exit")
+    parser.add_argument("--debug", action="store_true", help=_DEBUG)
+    parsers = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
+    for path, (summary, description, options) in _COMMANDS.items():
+        function, _, name = path.partition(" ")
+        command = parsers[function if name else ""].add_parser(name or function, help=summary, description=description)
+        if not options:
+            parsers[function] = command.add_subparsers(required=True, metavar="NAME", dest="name")
+            command.set_defaults(data=None, split="random")  # of all studies
+            continue
+        details = {**_DETAILS, "--out": {"required": function not in ("study", "evaluate")}}
+        if function == "fit" and "fit" in argv:
+            details.update(_declared())
+        for option, text in options.items():
+            _add_option(command, option, text, details)
+        # not with a default, which would replace that of `randsmap --debug COMMAND`
+        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
+        command.set_defaults(command=function)
+    return parser
+
+
+def _add_option(command, option, text, details):
+    flag, *metavars = option.split()
+    more = dict(details.get(flag, {}))
+    if "help" in more:
+        text = f"{more.pop('help')} {text}"
+    if len(metavars) > 1:
+        more.update(metavar=tuple(metavars), nargs=len(metavars))
+    elif metavars:
+        more["metavar"] = metavars[0]
+    elif "choices" not in more:
+        more.setdefault("action", "store_true")
+    if metavars:
+        more.setdefault("type", _TYPES[metavars[0]])
+    command.add_argument(flag, help=text, **more)

@@ -25,8 +25,7 @@ from randsmap._io.files import is_stream, save_arrays, writable_target, write_at
 from randsmap._io.progress import show_progress
 from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
-from randsmap.cli import tell
-from randsmap.cli._options import FEATURES, ONE_DECODER, STUDIES
+from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import InvariantParameters, Invariants, common_values, fit_estimator, norm_weights
 from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors

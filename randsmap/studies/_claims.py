@@ -18,8 +18,16 @@ from typing import Any
 import numpy as np
 
 from randsmap.reports._page import percent
-from randsmap.studies._result import StudyResult, data_file
-from randsmap.studies._table import QUANTITIES, Row, case_text, features_text, markdown_row, paper_rows
+from randsmap.studies._result import (
+    QUANTITIES,
+    Row,
+    StudyResult,
+    case_text,
+    data_file,
+    features_text,
+    markdown_row,
+    paper_rows,
+)
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
 _NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}

@@ -20,11 +20,12 @@ import numpy as np
 from randsmap import plotting
 from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, picture, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
-from randsmap.studies._result import StudyResult, documented
-from randsmap.studies._table import (
+from randsmap.studies._result import (
     PERCENTILES,
+    StudyResult,
     best_rows,
     case_text,
+    documented,
     features_text,
     legend,
     split_tables,

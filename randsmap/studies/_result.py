@@ -1,14 +1,20 @@
-"""What a study leaves in its folder: the finished pieces, then its table and the arrays of its figures.
+"""What a study leaves in its folder: the finished pieces, then the arrays of its figures and its table.
 
 A piece is a dict of arrays in an .npz file, with which an interrupted study goes on where it stopped. A file is read
-only if its checksum is right. The guide Reports lists the keys of rows and arrays.
+only if its checksum is right. The guide Reports lists the keys of rows and arrays. The table, our figures next to the
+paper's, is shown on the terminal and written as CSV and as Markdown.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Callable
+import re
+import shutil
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.resources import files
@@ -20,8 +26,10 @@ from numpy.typing import NDArray
 
 from randsmap._interface.parameters import document
 from randsmap._io.files import is_intact, save_arrays, write_atomically, write_checked
+from randsmap.reports._page import percents
 
 Piece = dict[str, Any]
+Row = dict[str, Any]
 MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
 
 _TEXTS: dict[str, Any] = {
@@ -219,3 +227,320 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """The arrays of an .npz file, which is closed whatever happens."""
     with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
+
+
+# --- the table -------------------------------------------------------------------------------------
+
+QUANTITIES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
+PERCENTILES = {"median": 50, "p05": 5, "p95": 95}
+_STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
+_FIGURES = [f"{quantity}_{name}" for quantity in QUANTITIES for name in PERCENTILES]
+COLUMNS = (
+    *("dataset", "split", "decoder", "features_per_sample", "n_train", "parameter", "hyperparameter"),
+    *_FIGURES,
+    *(f"paper_{figure}" for figure in _FIGURES),
+    *(f"ratio_{quantity}" for quantity in QUANTITIES),
+    *("on_edge", "extra", "runs"),
+)
+# columns that a narrow terminal leaves out, in this order, with their names in a sentence
+_DISPENSABLE = {
+    "percentiles": "percentiles",
+    "ratio_conservation": "ratio of conservation",
+    "ratio_seconds": "ratio of seconds",
+    "ratio_rel_linf": "ratio of rel. Linf",
+    "paper_rel_linf": "the paper's rel. Linf",
+    "rel_linf": "rel. Linf",
+    "ratio_rel_l2": "ratio of rel. L2",
+    "paper_seconds": "the paper's seconds",
+    "paper_conservation": "the paper's conservation",
+    "hyperparameter": "tuned value",
+    "seconds": "seconds",
+    "paper_rel_l2": "the paper's rel. L2",
+    "conservation": "conservation",
+}
+
+
+def features_text(fraction: float) -> str:
+    """P / N in words: "P = N/2"."""
+    return {1.0: "P = N", 0.5: "P = N/2", 0.25: "P = N/4"}.get(fraction, f"P = {fraction:g} N")
+
+
+def case_text(label: str, fraction: float | None) -> str:
+    """A decoder with its number of features, if it draws any: "RFNN-Sig, P = N/2"."""
+    return label if fraction is None else f"{label}, {features_text(fraction)}"
+
+
+def paper_rows() -> list[Row]:
+    """The result tables of the paper (App. E-I) with the keys of our rows; errors are fractions."""
+    rows: list[Row] = json.loads(data_file("paper_tables.json"))
+    for row in rows:
+        for quantity in QUANTITIES:
+            figures = row.pop(quantity, None) or {}
+            row.update({f"{quantity}_{name}": figures.get(name) for name in PERCENTILES})
+    return rows
+
+
+def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
+    """The rows with the paper's figures for the same decoder, and ratios, added as columns.
+
+    The paper's row is found by dataset, split, features_per_sample, n_train and ``paper_decoder`` (if that key is
+    missing, ``decoder``). paper=False leaves the columns empty.
+    """
+    key = ("dataset", "split", "decoder", "features_per_sample", "n_train")
+    known = {tuple(row[k] for k in key): row for row in paper_rows()} if paper else {}
+    joined = []
+    for row in rows:
+        row = dict(row)
+        wanted = {**row, "decoder": row.pop("paper_decoder", row["decoder"])}
+        theirs = known.get(tuple(wanted[k] for k in key), {})
+        row.update({f"paper_{figure}": theirs.get(figure) for figure in _FIGURES})
+        for quantity in QUANTITIES:
+            ours, paper_median = row.get(f"{quantity}_median"), row[f"paper_{quantity}_median"]
+            row[f"ratio_{quantity}"] = ours / paper_median if ours is not None and paper_median else None
+        joined.append(row)
+    return joined
+
+
+@documented
+def write_csv(rows: Iterable[Row], path: Path) -> None:
+    """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Such as `StudyResult.rows`.
+    {path}
+
+    {run}
+    ...     studies.write_csv(result.rows, pathlib.Path(folder, "table.csv"))
+    """
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+
+
+@documented
+def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple[str, ...]]:
+    """Header and rows of the table as strings, for terminal, Markdown and report.
+
+    Parameters
+    ----------
+    rows : list of dict
+        Of one table: `StudyResult.part_rows`.
+    without : collection of str
+        Columns to leave out: keys of the rows without ``_median``, or "percentiles".
+
+    Returns
+    -------
+    list of tuple of str
+        The header first. Columns without any number, such as the mass of a manifold, are left out.
+
+    {run}
+    >>> studies.table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
+    ('decoder', 'P/N')
+    """
+    columns = _first_columns(rows)
+    if "hyperparameter" not in without:
+        tuned = [_text(row["hyperparameter"], ".4g") + ("*" if row["on_edge"] else "") for row in rows]
+        columns.append(("tuned", *tuned))
+    for quantity, name in QUANTITIES.items():
+        for key, header in ((quantity, name), (f"paper_{quantity}", "paper")):
+            if key not in without and _any_value(rows, f"{key}_median"):
+                columns.append((header, *(_figures(row, key, _STYLES[quantity], without) for row in rows)))
+        if f"ratio_{quantity}" not in without and _any_value(rows, f"paper_{quantity}_median"):
+            columns.append(_column("ratio", rows, f"ratio_{quantity}", ".2g"))
+    return list(zip(*columns))
+
+
+def best_rows(rows: Iterable[Row], quantity: str = "rel_l2") -> list[Row]:
+    """The test row of each decoder that has the least median, the best decoder first."""
+    median = f"{quantity}_median"
+    best: dict[str, Row] = {}
+    known = (row for row in rows if row["split"] == "test" and row[median] is not None)
+    for row in sorted(known, key=lambda row: row[median]):
+        best.setdefault(row["decoder"], row)
+    return list(best.values())
+
+
+def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """`table_text` of one training size in short: each decoder at its best feature count, the best first."""
+    best = best_rows(rows)
+    train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
+    others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
+    columns = [*_first_columns(best), ("test L2", *percents([row["rel_l2_median"] for row in best]))]
+    if _any_value(best, "paper_rel_l2_median"):
+        columns.append(("paper", *percents([row["paper_rel_l2_median"] for row in best])))
+        columns.append(_column("ratio", best, "ratio_rel_l2", ".2g"))
+    columns.append(("training L2", *percents([row["rel_l2_median"] for row in others])))
+    if _any_value(best, "conservation_median"):
+        columns.append(_column("mass error", best, "conservation_median", ".1e"))
+    columns.append(_column("training s", others, "seconds_median", ".3g"))
+    columns.append(_column("inference s", best, "seconds_median", ".3g"))
+    return list(zip(*columns))
+
+
+def _first_columns(rows):
+    names = [row["decoder"] + (" +" if row["extra"] else "") for row in rows]
+    return [("decoder", *names), _column("P/N", rows, "features_per_sample", "g")]
+
+
+def _column(name, rows, key, style):
+    """A column of a table: its header and a text for each row."""
+    return (name, *(_text(row[key], style) for row in rows))
+
+
+def _text(value, style):
+    return "" if value is None else f"{value:{style}}"
+
+
+def _figures(row, key, style, without):
+    """Median (5 %-95 %) as text."""
+    median, low, high = (row[f"{key}_{name}"] for name in PERCENTILES)
+    band = "" if low in (None, high) or "percentiles" in without else f" ({low:{style}}-{high:{style}})"
+    return _text(median, style) + band
+
+
+def split_tables(rows):
+    """(title, rows of that table), one for each training size and split."""
+    tables: dict[str, list[Row]] = {}
+    for row in rows:
+        title = f"N = {row['n_train']}, {'training' if row['split'] == 'train' else 'testing'} set"
+        tables.setdefault(title, []).append(row)
+    return tables.items()
+
+
+def legend(rows: Sequence[Row]) -> list[str]:
+    """Explanations of the marks and columns that the table has."""
+    texts = {
+        "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value if there is one run. "
+        "ratio: ours / the paper's median.": True,
+        "conservation: error of the mass relative to the mass.": _any_value(rows, "conservation_median"),
+        "*: the tuned value is at an edge of its grid; a better one may lie beyond.": any(r["on_edge"] for r in rows),
+        "+: the paper has no such row, or the numbers next to it are those of its nearest row.": any(
+            row["extra"] for row in rows
+        ),
+    }
+    return [text for text, shown in texts.items() if shown]
+
+
+def _any_value(rows, key):
+    return any(row[key] is not None for row in rows)
+
+
+def terminal_width() -> int:
+    """Characters of a line of the terminal.
+
+    Returns
+    -------
+    int
+        80 where there is no terminal, unless COLUMNS says otherwise.
+
+    Examples
+    --------
+    >>> from randsmap.studies import terminal_width
+    >>> terminal_width() > 0
+    True
+    """
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+@documented
+def format_table(rows: Sequence[Row], width: int | None = None) -> str:
+    """The rows as text for a terminal, a table for each training size and split.
+
+    Parameters
+    ----------
+    rows : list of dict
+    width : int, optional
+        Characters of a line: columns that do not fit are left out and listed, then names are cut. By default
+        `terminal_width`.
+
+    Returns
+    -------
+    str
+        Lines, with a legend at the end.
+
+    {run}
+    >>> print(studies.format_table(result.rows).splitlines()[0])
+    N = 1000, training set
+    """
+    width = terminal_width() if width is None else width
+    tables = split_tables(rows)
+    for n_left_out in range(len(_DISPENSABLE) + 1):
+        without = list(_DISPENSABLE)[:n_left_out]
+        texts = [_aligned(table_text(table, without)) for _, table in tables]
+        if max(len(line) for lines in texts for line in lines) <= width:
+            break
+    else:
+        texts = [_aligned(_with_short_names(table_text(table, without), width)) for _, table in tables]
+    parts = []
+    for (title, _), lines in zip(tables, texts):
+        parts += [title, "-" * max(map(len, lines)), *lines, ""]
+    notes = legend(rows)
+    missing = [key for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)]
+    if missing:
+        names = "; ".join(_DISPENSABLE[key] for key in missing)
+        notes.append(f"Not shown at {width} characters per line: {names}.")
+    return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
+
+
+def _with_short_names(lines, width):
+    """The lines with names of at least six characters, cut so that the table fits."""
+    others = [max(map(len, column)) + 2 for column in list(zip(*lines))[1:]]
+    longest = max(6, width - sum(others))
+    return [(name if len(name) <= longest else f"{name[: longest - 2]}..", *cells) for name, *cells in lines]
+
+
+def _aligned(lines):
+    """Lines with names on the left and numbers on the right; marks, units and percentiles follow their numbers."""
+    names, *columns = zip(*lines)
+    shown = [[name.ljust(max(map(len, names))) for name in names]]
+    for header, *cells in columns:
+        # a number, and what follows it: marks, units, percentiles
+        parts = [re.fullmatch(r"([^\s*]*)(.*)", cell).groups() for cell in cells]
+        widths = [max(map(len, each)) for each in zip(*parts)]
+        blocks = [f"{number:>{widths[0]}}{rest:<{widths[1]}}" for number, rest in parts]
+        shown.append([cell.rjust(max(len(header), sum(widths))) for cell in (header, *blocks)])
+    return ["  ".join(cells).rstrip() for cells in zip(*shown)]
+
+
+@documented
+def write_markdown(result: StudyResult, path: Path) -> None:
+    """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper.
+
+    {result}
+    {path}
+
+    {run}
+    ...     studies.write_markdown(result, pathlib.Path(folder, "table.md"))
+    ...     print(pathlib.Path(folder, "table.md").read_text().splitlines()[0])
+    ## S-curve in 20 dimensions (M = 20)
+    """
+    lines = [
+        f"## {result.title}",
+        "",
+        f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap {result.version}.",
+        "",
+    ]
+    lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
+    for title, table in split_tables(result.rows):
+        header, *body = map(markdown_row, table_text(table))
+        lines += [f"### {title}", "", header, "| --- " * len(table_text(table)[0]) + "|", *body, ""]
+    lines += [f"{text}  " for text in legend(result.rows)]
+    lines += ["", "Readings and caveats:", "", *(f"- {note}" for note in result.notes), ""]
+    text = "\n".join(lines)
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+# what Markdown and HTML would read as marks
+_MARKDOWN = str.maketrans(
+    {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", **{mark: f"\\{mark}" for mark in "\\|`*_"}}
+)
+
+
+def markdown_row(cells: Iterable[str], bold: int | None = None) -> str:
+    """A row of a Markdown table, with what Markdown would read as marks escaped; one cell may be bold."""
+    escaped = (cell.translate(_MARKDOWN) for cell in cells)
+    return "| " + " | ".join(f"**{cell}**" if i == bold else cell for i, cell in enumerate(escaped)) + " |"

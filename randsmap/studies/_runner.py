@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import datetime
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import scipy.sparse.linalg
 from numpy.typing import NDArray
 from sklearn.base import clone
 
@@ -21,25 +23,28 @@ from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_choice, check_count
 from randsmap._io.files import checksum
 from randsmap._io.progress import ProgressBar, if_asked
+from randsmap._linalg.distances import gaussian_kernel, gaussian_of_data
 from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import low_rank
-from randsmap.metrics import field_norms
-from randsmap.studies._data import (
-    Sizes,
-    Values,
-    harmonics_map,
-    random_split,
-    sample_errors,
-    seed_for,
-    timed,
-    trajectory_split,
+from randsmap.metrics import conservation_error, field_norms, scaled_l2, scaled_linf
+from randsmap.studies._result import (
+    MAX_SHOWN,
+    PERCENTILES,
+    QUANTITIES,
+    Piece,
+    Row,
+    StudyResult,
+    documented,
+    open_pieces,
+    save_result,
+    stored,
+    with_paper,
 )
-from randsmap.studies._result import MAX_SHOWN, Piece, StudyResult, documented, open_pieces, save_result, stored
-from randsmap.studies._study import NOTES, DecoderCase, Study, quick_form, user_study
-from randsmap.studies._table import PERCENTILES, QUANTITIES, Row, with_paper
+from randsmap.studies._study import NOTES, DecoderCase, Sizes, Study, Values, quick_form, user_study
 from randsmap.tuning._autotune import chosen_encoder
 from randsmap.tuning._search import on_edge
 
+T = TypeVar("T")
 PAPER_RUNS = 100  # draws of the features over which the paper's tables have medians
 
 
@@ -243,6 +248,97 @@ def _cuts(study, chosen, options):
     if not options["searched"] and any(case.searched for case in study.cases):
         cuts.append("Without the decoders that are searched for (--auto adds them).")
     return cuts
+
+
+def seed_for(seed: int, *path: int) -> int:
+    """A seed for one use, independent of the other uses."""
+    return int(np.random.SeedSequence((seed, *path)).generate_state(1)[0])
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Result of the call, and the seconds it took."""
+    start = time.perf_counter()
+    result = call()
+    return result, time.perf_counter() - start
+
+
+def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
+    """Rows for training, validation and testing, drawn at random (paper, App. D)."""
+    if sum(sizes) != n_samples:
+        raise ValueError(f"split {sizes} does not add up to {n_samples} samples")
+    order = np.random.RandomState(seed).permutation(n_samples)
+    return np.split(order, np.cumsum(sizes)[:-1])
+
+
+def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
+    """Rows for training, validation and testing such that no trajectory is in two parts.
+
+    Whole trajectories are dealt out until a part has its size; the surplus of its last one is not used. Testing gets
+    the trajectories that are left, so it may be a little smaller.
+    """
+    rng = np.random.RandomState(seed)
+    names = rng.permutation(np.unique(trajectories))
+    ends = np.cumsum([0, *(np.count_nonzero(trajectories == name) for name in names)])
+    parts, first = [], 0
+    for k, size in enumerate(sizes):
+        is_last = k == len(sizes) - 1
+        last = len(names) if is_last else min(int(np.searchsorted(ends, ends[first] + size)), len(names))
+        rows = np.flatnonzero(np.isin(trajectories, names[first:last]))
+        if len(rows) < (1 if is_last else max(size, 1)):
+            raise ValueError(
+                f"{len(names)} trajectories are too few for parts of {sizes} samples "
+                "without a trajectory in two of them"
+            )
+        parts.append(rng.permutation(rows)[:size])
+        first = last
+    return parts
+
+
+def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], conserves: bool) -> Values:
+    """Relative L2, relative Linf and mass error of each reconstruction, (3, n); NaN where no mass is conserved.
+
+    The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
+    usual, does not decide a mean alone.
+    """
+    l2, linf = references
+    mass = abs(F.sum(axis=1)) if conserves else np.nan  # 1 in the paper's data
+    errors = scaled_l2(F, F_hat, reference=l2), scaled_linf(F, F_hat, reference=linf)
+    return np.array([*errors, conservation_error(F, F_hat) / mass])
+
+
+def harmonics_map(
+    Y_train: Values,
+    F_train: Values,
+    Y_validation: Values,
+    F_validation: Values,
+    *,
+    weights: Sequence[float],
+    ranks: Sequence[int],
+) -> Values:
+    """Mean relative L2 validation error of double diffusion maps over w_2 and the number r of harmonics.
+
+    This is the paper's exhaustive search (Figs. DM_GH_tuning), of shape (len(weights), len(ranks)). The `weights` w_2
+    are kernel widths in units of the median distance; the `ranks` r ascend and are below the number of training points.
+    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`.
+    """
+    n = len(Y_train)
+    start = np.random.RandomState(0).standard_normal(n)  # so that the same bits come out again
+    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
+    for i, weight in enumerate(weights):
+        K, epsilon = gaussian_of_data(Y_train, None, weight)
+        eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
+        eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
+        # harmonics divide by their eigenvalues, which would blow up round-off
+        kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
+        eigenvalues, V = eigenvalues[:kept], V[:, :kept]
+        harmonics = gaussian_kernel(Y_validation, Y_train, epsilon=epsilon) @ (V / eigenvalues)
+        coef, F_hat, done = V.T @ F_train, np.zeros_like(F_validation), 0
+        # all ranks together cost one decoding: each adds the harmonics that the one before lacks
+        for j, rank in enumerate(ranks):
+            F_hat += harmonics[:, done:rank] @ coef[done:rank]
+            done = min(rank, kept)
+            errors[i, j] = scaled_l2(F_validation, F_hat, reference=reference).mean()
+    return errors
 
 
 # --- one split of the data ----------------------------------------------------------------------------

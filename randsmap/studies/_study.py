@@ -1,16 +1,17 @@
-"""Studies: their data, splits, encoders, decoders and grids, and the five of the paper."""
+"""Studies: their data, splits, encoders, decoders and grids, what figures show, and the five of the paper."""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.dummy import DummyRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
@@ -19,8 +20,10 @@ import randsmap
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, document
-from randsmap.studies._data import Values, View, point_view, user_sizes
 from randsmap.studies._result import data_file
+
+Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
+Sizes = tuple[int, int, int]  # of training, validation and test set
 
 # arguments by which ridge and kernel decoders are the paper's
 PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
@@ -296,6 +299,99 @@ def paper_cases(
     quadratic = make_pipeline(StandardScaler(), PolynomialFeatures(2, include_bias=False))
     add("Quadratic", ridge(quadratic, **RIDGE), encoder=pod)
     return (*cases[:n_paper], *(replace(case, extra=True) for case in cases[n_paper:]))
+
+
+# --- the data: read, split, errors of its samples -----------------------------------------------------
+
+
+def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
+    """Split sizes of a study, scaled to n_samples samples."""
+    fewest = 30  # for training: P = N/4 are then 7 features
+    scaled = []
+    for train, validation, test in sizes:
+        total = train + validation + test
+        n_train, n_validation = (n_samples * part // total for part in (train, validation))
+        if n_train < fewest:
+            raise ValueError(
+                f"{n_samples} samples give {n_train} for training (the study's fraction is "
+                f"{train / total:g}), expected at least {fewest}"
+            )
+        scaled.append((n_train, n_validation, n_samples - n_train - n_validation))
+    return tuple(scaled)
+
+
+# --- what the figures show ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class View:
+    """Selection of columns, axes and colours for the figures of a study."""
+
+    shown: tuple[int, ...]  # columns that are plotted: of the summary statistics, or of a point's coordinates
+    names: tuple[str, ...] = ()  # of the columns of points
+    intrinsic: Mapping[str, Values] = field(default_factory=dict)  # known values (n_samples,) that no field has
+    axes: Mapping[str, Values] = field(default_factory=dict)  # coordinates along each axis of a field; {} for points
+    mask: NDArray[np.bool_] | None = None  # (nx, ny), False where a field is always 0
+    color: str | None = None  # name of the intrinsic values that colour the samples; None: by the first column shown
+    target: float | None = None  # first intrinsic value of the field shown; None: the middle one
+    with_axes: bool = True  # whether the coordinates of the axes have a meaning (not for images)
+
+    @property
+    def statistic_names(self) -> tuple[str, ...]:
+        """Names of all summary statistics."""
+        return tuple(f"{what} {axis}" for axis in self.axes for what in ("mean", "variance", "skewness"))
+
+    @property
+    def point_names(self) -> tuple[str, ...]:
+        """Names of the columns that are plotted."""
+        return tuple(self.statistic_names[j] for j in self.shown) if self.axes else self.names
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a field; () for points."""
+        return tuple(len(axis) for axis in self.axes.values())
+
+    def describe(self, F: Values) -> dict[str, Values]:
+        """Arrays ``points`` and, for fields, ``statistics`` of samples F (n, n_cells)."""
+        if not self.axes:
+            return {"points": np.ascontiguousarray(F[:, list(self.shown)])}
+        statistics = summary_statistics(F, list(self.axes.values()))
+        return {"points": statistics[:, list(self.shown)], "statistics": statistics}
+
+    def pick(self, rows: NDArray[np.intp]) -> int:
+        """Index of the sample that is shown as a field."""
+        if self.target is None:
+            return len(rows) // 2
+        first = next(iter(self.intrinsic.values()))
+        return int(np.argmin(abs(first[rows] - self.target)))
+
+
+def summary_statistics(F: Values, axes: Sequence[Values]) -> Values:
+    """Mean, variance and skewness of densities F (n, n_cells) along each axis (paper, Figs. LWR_data, Hughes_data).
+
+    Columns are those along the first axis, then along the second; NaN where negative values make a variance or a mass
+    that is not positive. The densities need not be normalised.
+    """
+    F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
+    columns = []
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for i, x in enumerate(axes):
+            others = tuple(j + 1 for j in range(len(axes)) if j != i)
+            density = F.sum(axis=others)
+            mass = density.sum(axis=1)
+            mean = density @ x / mass
+            offset = x - mean[:, None]
+            variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass for power in (2, 3))
+            # negative values of a reconstruction may leave no variance
+            variance = np.where(variance > 0, variance, np.nan)
+            columns += [mean, variance, third / variance**1.5]
+    return np.column_stack(columns)
+
+
+def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[str, ...]) -> View:
+    """View of points of a manifold, coloured by their first intrinsic coordinate."""
+    coordinates = [str(name) for name in about["coordinate_names"]]
+    return View(shown, names, dict(zip(coordinates, about["coordinates"].T)), color=coordinates[0])
 
 
 # --- the five studies, and how the paper was read -----------------------------------------------------
