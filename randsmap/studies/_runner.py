@@ -444,7 +444,7 @@ class Part:
         return self._latents[name]
 
     def _encode(self, case):
-        (encoder, Y_train), seconds_fit = self._encoder(case)
+        encoder, Y_train, seconds_fit = self._encoder(case)
         blocks = [timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()]
         latents = {
             "train": Y_train,
@@ -457,19 +457,16 @@ class Part:
         return {**latents, **seconds, "encoder": repr(encoder)}
 
     def _encoder(self, case):
-        """((a case's encoder, its training latents), seconds); fitted again after an interruption, to the same bits."""
-
-        def fit():
-            usual = self._study.encoder
+        """A case's encoder, its training latents, seconds of its fit; after an interruption again, to the same bits."""
+        name, usual = _encoder_name(case), self._study.encoder
+        if name not in self._encoders:
+            start = time.perf_counter()
             encoder = usual if case.encoder is None else case.encoder
             if case.encoder == "autotune":
                 encoder = chosen_encoder(self._F_train, usual.n_components, alpha=usual.alpha, groups=self._groups)
             encoder = clone(encoder)
-            return encoder, np.asarray(encoder.fit_transform(self._F_train))
-
-        name = _encoder_name(case)
-        if name not in self._encoders:
-            self._encoders[name] = timed(fit)
+            Y_train = np.asarray(encoder.fit_transform(self._F_train))
+            self._encoders[name] = encoder, Y_train, time.perf_counter() - start
         return self._encoders[name]
 
     # --- tuning ----------------------------------------------------------------------------------
@@ -556,7 +553,7 @@ class Part:
         if fraction is not None:
             decoder.set_params(features__n_features=fraction, random_state=seed)
         if isinstance(decoder, randsmap.KNNDecoder):
-            decoder.set_params(encoder=self._encoder(case)[0][0])
+            decoder.set_params(encoder=self._encoder(case)[0])
         return decoder
 
     def _fit_decoder(self, case, fraction, value, run):
@@ -573,19 +570,15 @@ class Part:
         """Errors and seconds of one draw on both sets; of the first draw also the arrays of its figure."""
         latents, conserves = self._encoded(case), self._study.conserves
         decoder, seconds_fit = self._fit_decoder(case, fraction, value, run)
-        decode = self._encoder(case)[0][0].inverse_transform if decoder is None else decoder.predict
+        decode = self._encoder(case)[0].inverse_transform if decoder is None else decoder.predict
         # a training point is not its own neighbour
         others = {"exclude": np.arange(self._n_train)} if isinstance(decoder, randsmap.KNNDecoder) else {}
-        F_hat = decode(latents["train"], **others)
-        train = sample_errors(self._F_train, F_hat, self._references, conserves)
-        seconds_test, errors, shown, out = float(latents["seconds_test"]), [], [], None
+        train = sample_errors(self._F_train, decode(latents["train"], **others), self._references, conserves)
+        seconds_test, errors = float(latents["seconds_test"]), []
         for block, F in self._test_blocks():
-            out = np.empty(F.shape) if out is None else out
-            F_hat, seconds = timed(lambda: decode(latents["test"][block], out=out[: len(F)]))
+            F_hat, seconds = timed(lambda: decode(latents["test"][block]))
             seconds_test += seconds
             errors.append(sample_errors(F, F_hat, self._references, conserves))
-            if run == 0 and block.start < MAX_SHOWN:
-                shown.append(F_hat[: MAX_SHOWN - block.start].copy())
         test = np.concatenate(errors, axis=1)
         piece = {
             "train": [*train.mean(axis=1), seconds_fit],
@@ -593,10 +586,10 @@ class Part:
             "rank": np.asarray(getattr(decoder, "rank_", None), dtype=float),  # of DDM; None becomes NaN
         }
         if run == 0:
-            F_hat = np.concatenate(shown)
-            piece |= {**self._view.describe(F_hat), "errors": test[0, :MAX_SHOWN]}
+            shown = decode(latents["test"][:MAX_SHOWN])
+            piece |= {**self._view.describe(shown), "errors": test[0, :MAX_SHOWN]}
             if self._view.axes:
-                piece["field"] = F_hat[self._shown_index].reshape(self._view.shape)
+                piece["field"] = shown[self._shown_index].reshape(self._view.shape)
         return piece
 
     def _row(self, case, fraction, tuned, results, split):
