@@ -1,7 +1,7 @@
 #include "rk_decode.h"
 
-/* Columns at a time: those of eight rows of A stay in the first cache for all the points. */
-enum { COLUMNS = 256 };
+/* Columns at a time: those of eight rows of A stay in the second cache for all the points, and are read ahead. */
+enum { COLUMNS = 1024 };
 
 #define DEFINE(single, real)                                                                       \
     /* out[:n] += z[0:8] A[0:8, :n], rows of A apart by M */                                       \
