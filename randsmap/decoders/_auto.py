@@ -355,8 +355,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
     """Members in the order judged: starts of all families, one family a trial, then scales around the best few.
 
     The leading members of the best families are refined in turn, each coordinate's length scale and all together, by
-    a factor that is halved in the logarithm once all neighbours are known. Each number of neighbours of the first k-NN
-    mixture is a trial of its own.
+    a factor that is halved in the logarithm once all neighbours are known.
     """
     found: list[Trial] = []
     starts = iter(starts_of(families, samples.X.shape[1]))
@@ -369,16 +368,13 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
                 proposals = _refinement(found, turn, step)
                 step = step if proposals else step / 2
             turn += 1
-        found += [trial for proposal in proposals for trial in _best_of_path(samples, proposal)]
+        for proposal in proposals:
+            path = samples.path(proposal)
+            # of k-NN mixtures each number of neighbours is a trial
+            found += path if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
         for trial in leading(found)[_LARGEST:]:
             trial.residuals = None  # memory: the blend takes those of the best alone
     return found
-
-
-def _best_of_path(samples, proposal):
-    """The best trial of a path of lambdas or ranks; of k-NN mixtures all trials."""
-    path = samples.path(proposal)
-    return list(path) if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
 
 
 def leading(trials: Iterable[Any]) -> list[Any]:
@@ -523,10 +519,6 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     on_edge_ : list of str
         Parameters of the best trial that lie on an edge of what was searched.
     chosen_invariants_ : "mass", None, or the array given
-    latent_scale_ : ndarray (d,)
-        Standard deviations of the latents.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----

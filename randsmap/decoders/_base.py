@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -152,13 +152,6 @@ class LatentScaling:
         Units of the latent coordinates, to which lengths, slopes and frequencies refer. "std": their standard
         deviations over the training points (1 for a coordinate whose spread is round-off); an array: one per
         coordinate (automatic relevance determination); None: 1.
-
-    Attributes
-    ----------
-    latent_scale_ : ndarray (d,)
-        The units used; `coef_`, features and kernels take latent points as they are.
-    n_features_in_ : int
-        d, the number of latent coordinates.
     """
 
     center: bool = parameter(bool, default=True)
@@ -318,10 +311,19 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
 
 
 @shared_texts
+@estimator
 class HoldsFit:
-    """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``."""
+    """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``.
 
-    fit_state: Callable[..., Fit]  # the result of a fit, which `fit` keeps
+    Attributes
+    ----------
+    latent_scale_ : ndarray (d,)
+        Units of the latent coordinates. `coef_`, features and kernels are for latent points as they are.
+    n_features_in_ : int
+        d, the number of latent coordinates.
+    """
+
+    fit_state: ClassVar[Callable[..., Fit]]  # the result of a fit, which `fit` keeps
     _fitted: Any = None
 
     @property

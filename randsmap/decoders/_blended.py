@@ -142,10 +142,6 @@ class BlendFit(Fit):
         "keep, and freeze that"
     )
 
-    @property
-    def size(self) -> int:
-        return self.coordinates.shape[1]
-
     @cached_property
     def index(self) -> NeighborIndex:
         return NeighborIndex(self.points)
@@ -256,10 +252,6 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         The fitted parts. They decode to the coordinates of the field, not to the field.
     coef_ : ndarray (r+1, M)
         The mean training field, then the orthonormal directions whose coordinates the parts decode.
-    latent_scale_ : ndarray (d,)
-        Standard deviations of the latents, in units of which the nearest training point is found.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----

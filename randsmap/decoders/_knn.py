@@ -21,7 +21,7 @@ from randsmap._interface.texts import shared_texts
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, blocks_to_fill
-from randsmap._parallel import parallel_for
+from randsmap._parallel import parallel_rows
 from randsmap.decoders._base import (
     FieldRegressor,
     Fit,
@@ -200,13 +200,12 @@ def _by_rows(step, kernel, shared, *arrays):
     """
     stopped: list[int] = []
 
-    def task(i):
-        part = slice(i * step, (i + 1) * step)
+    def task(part):
         row = kernel(*shared, *(array[part] for array in arrays))
         if row is not None and row >= 0:
-            stopped.append(i * step + row)
+            stopped.append(part.start + row)
 
-    parallel_for(task, -(-len(arrays[0]) // step))
+    parallel_rows(task, len(arrays[0]), step)
     return stopped
 
 
@@ -257,10 +256,6 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         Training points.
     fields_ : ndarray (n, M)
         Training fields; (n, 1) if y was one-dimensional. With copy=False ``fields_[a:b]`` reads some of them.
-    latent_scale_ : ndarray (d,)
-        Units used.
-    n_features_in_ : int
-        d, the number of latent coordinates.
 
     Notes
     -----

@@ -43,7 +43,6 @@ from randsmap.decoders._base import (
     of_fit,
 )
 from randsmap.decoders._ridge_fit import (
-    PAPER,
     RidgeFit,
     batch_regularization,
     check_mergeable,
@@ -72,15 +71,12 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
     with blas_threads(1):
         G = principal_coordinates(fields, weights)[1] * root[:, None]
         hat = Spectral(taken).hat()
-    best, chosen = np.inf, PAPER
-    for _, regularization in lambda_path(hat.largest):
-        errors = np.linalg.norm(hat.residuals(G, regularization), axis=1) / sizes
-        # a field that is lost counts once, however far off it is
-        error = np.average(np.where(errors < 1, errors, 1.0), weights=root**2)
-        if error < best:
-            best, chosen = error, regularization
+    lambdas = np.array([regularization for _, regularization in lambda_path(hat.largest)])
+    errors = hat.distances(G, np.arange(G.shape[1]), lambdas) / sizes
+    # a field that is lost counts once, however far off it is
+    means = np.average(np.where(errors < 1, errors, 1.0), axis=1, weights=root**2)
     # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples, or with their weight
-    return float(chosen * rows.total / taken.total)
+    return float(lambdas[np.argmin(means)] * rows.total / taken.total)
 
 
 def _training_constrained(rows, invariants, F, regularization):

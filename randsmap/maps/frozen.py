@@ -22,6 +22,7 @@ from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import sufficient_rank
 from randsmap.maps.linear_map import Basis, LinearMap, jacobian, jvp, map_arrays, vjp
+from randsmap.metrics import scaled_l2
 
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]
@@ -420,12 +421,6 @@ def _sample(points, box, M):
     return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
 
 
-def _relative_errors(F, exact):
-    """|f - exact| / |exact| of rows; small fields count as a thousandth of the median."""
-    sizes = np.linalg.norm(exact, axis=1)
-    return np.linalg.norm(F - exact, axis=1) / error_scales(sizes)
-
-
 def _reduced(unprojected, coefficients, X, dtype, tol):
     """Coefficients of that type, or factors of them, whose fields at X agree to `tol` (None: to round-off of the
     type)."""
@@ -438,7 +433,7 @@ def _reduced(unprojected, coefficients, X, dtype, tol):
     allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf
     for candidate in _candidates(basis, coefficients, X, exact, dtype, tol):
-        error = _relative_errors(LinearMap.of(map_arrays(basis, candidate)).fields(X), exact).max()
+        error = scaled_l2(exact, LinearMap.of(map_arrays(basis, candidate)).fields(X)).max()
         if error <= allowed:
             return candidate
         best = min(best, error)
@@ -562,7 +557,7 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
     for axis, t in enumerate(centres):
         values = BSpline(knots[axis], values, 7, axis=axis)(t)
     exact = unprojected.fields(_grid(low, step, centres))
-    error = float(_relative_errors(values.reshape(exact.shape), exact).max())
+    error = float(scaled_l2(exact, values.reshape(exact.shape)).max())
     if error <= tol or len(cells) == 1:
         return [error]
     errors = []
@@ -573,5 +568,5 @@ def _table_errors(unprojected, coefficients, low, step, cells, tol):
             axis=1,
         )
         exact = unprojected.fields(low + t * step)
-        errors.append(float(_relative_errors(NdBSpline(knots, coefficients, 7)(t), exact).max()))
+        errors.append(float(scaled_l2(exact, NdBSpline(knots, coefficients, 7)(t)).max()))
     return [max(e, error if e == max(errors) else 0.0) for e in errors]

@@ -109,7 +109,6 @@ class TransformerBasis:
     scale: _Values | None = saved(Array("d", low=np.finfo(float).smallest_subnormal), default=None)
 
     rows = 8192  # that a transformer maps at a time: bounded memory
-    size = None  # known from the rows of a transform
 
     @property
     def n_features_in_(self) -> int:
@@ -261,8 +260,7 @@ class LinearMap:
 
     `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias. With `combinations` B
     (P+1, r) fields are [1 | [1 | phi(y)] B] A of A (r+1, M): B gives their coordinates in few modes. The C structure of
-    rk_image.h does the work; `of` opens the same structure in the memory of an image. ValueError if the shapes do not
-    fit: no kernel may read beyond an array.
+    rk_image.h does the work, and checks that the shapes fit; `of` opens the same structure in the memory of an image.
     """
 
     # of an image, whose arrays only C reads
@@ -276,14 +274,7 @@ class LinearMap:
         self, basis: Any, A: _Values, invariants: AffineInvariants | None = None, combinations: _Values | None = None
     ) -> None:
         # a view, so that reshaping the caller's array cannot change this one
-        A = np.require(A, np.float64, ["C", "A"]).view()
-        B, size = combinations, basis.size if combinations is None else combinations.shape[1]
-        wanted = size and size + 1, None if invariants is None else len(invariants.constant)
-        if A.ndim != 2 or not len(A) or any(w is not None and w != s for w, s in zip(wanted, A.shape)):
-            names = ["any" if w is None else str(w) for w in wanted]
-            raise ValueError(
-                f"the decoder's coefficients must be an array ({', '.join(names)}), as after fit, got shape {A.shape}"
-            )
+        A, B = np.require(A, np.float64, ["C", "A"]).view(), combinations
         self.basis, self.A, self.invariants, self.combinations = basis, A, invariants, B
         # bias and coefficients, or two factors of them, of the fields
         self.coefficients = {"bias": A[0], "coefficients": A[1:]}
