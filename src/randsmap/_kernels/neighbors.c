@@ -1,5 +1,6 @@
 #include "rk_neighbors.h"
 #include "rk_simd.h"
+#include <stdlib.h>
 
 #define W RK_WIDTH /* one query a lane */
 
@@ -20,39 +21,10 @@ typedef struct {
 
 RK_INLINE int pair_before(pair a, pair b) { return a.d < b.d || (a.d == b.d && a.i < b.i); }
 
-static void sift(pair *a, ptrdiff_t root, ptrdiff_t n)
+static int compare_pairs(const void *a, const void *b)
 {
-    pair top = a[root];
-    for (ptrdiff_t child; (child = 2 * root + 1) < n; root = child) {
-        if (child + 1 < n && pair_before(a[child], a[child + 1]))
-            child++;
-        if (!pair_before(top, a[child]))
-            break;
-        a[root] = a[child];
-    }
-    a[root] = top;
-}
-
-static void sort_pairs(pair *a, ptrdiff_t n)
-{
-    if (n < 24) {
-        for (ptrdiff_t i = 1; i < n; i++) {
-            pair x = a[i];
-            ptrdiff_t j = i;
-            for (; j > 0 && pair_before(x, a[j - 1]); j--)
-                a[j] = a[j - 1];
-            a[j] = x;
-        }
-        return;
-    }
-    for (ptrdiff_t i = n / 2 - 1; i >= 0; i--)
-        sift(a, i, n);
-    for (ptrdiff_t i = n - 1; i > 0; i--) {
-        pair x = a[0];
-        a[0] = a[i];
-        a[i] = x;
-        sift(a, 0, i);
-    }
+    const pair x = *(const pair *) a, y = *(const pair *) b;
+    return pair_before(y, x) - pair_before(x, y);
 }
 
 /* Moves the k lowest of n pairs (all different) to the front, the k-th among them last. */
@@ -103,7 +75,8 @@ static void finish(pair *buffer, ptrdiff_t count, ptrdiff_t k, double *distance2
     RK_ASSERT(count >= k);
     if (count > k)
         select_pairs(buffer, count, k);
-    sort_pairs(buffer, k);
+    if (k > LISTED)
+        qsort(buffer, (size_t) k, sizeof *buffer, compare_pairs);
     for (ptrdiff_t j = 0; j < k; j++) {
         distance2[j] = buffer[j].d;
         index[j] = (ptrdiff_t) buffer[j].i;
@@ -122,43 +95,8 @@ RK_INLINE ptrdiff_t leaf_begin(ptrdiff_t n, ptrdiff_t leaf, ptrdiff_t depth)
     return (ptrdiff_t) (whole * (uint64_t) leaf + (rest * (uint64_t) leaf >> depth));
 }
 
-/* Order by (coordinate, index): strict, so that duplicates do not unbalance the selection. */
-RK_INLINE int row_before(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t a, ptrdiff_t b)
-{
-    double x = X[a * d + j], y = X[b * d + j];
-    return x < y || (x == y && a < b);
-}
-
-static void select_rows(const double *X, ptrdiff_t d, ptrdiff_t j, ptrdiff_t *o, ptrdiff_t n,
-                        ptrdiff_t want)
-{
-    ptrdiff_t low = 0, high = n - 1;
-    while (low < high) {
-        ptrdiff_t x = o[low], y = o[low + (high - low) / 2], z = o[high];
-        ptrdiff_t pivot = row_before(X, d, j, x, y)
-                              ? (row_before(X, d, j, y, z) ? y : row_before(X, d, j, x, z) ? z : x)
-                              : (row_before(X, d, j, x, z) ? x : row_before(X, d, j, y, z) ? z : y);
-        ptrdiff_t a = low, b = high;
-        while (a <= b) {
-            while (row_before(X, d, j, o[a], pivot)) a++;
-            while (row_before(X, d, j, pivot, o[b])) b--;
-            if (a <= b) {
-                ptrdiff_t t = o[a];
-                o[a++] = o[b];
-                o[b--] = t;
-            }
-        }
-        if (want <= b)
-            high = b;
-        else if (want >= a)
-            low = a;
-        else
-            break;
-    }
-}
-
 static void build_node(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
-                       double *boxes, double *lowest, double *split, ptrdiff_t node,
+                       double *boxes, double *lowest, double *split, pair *pairs, ptrdiff_t node,
                        ptrdiff_t level, ptrdiff_t place)
 {
     ptrdiff_t begin = leaf_begin(n, place << (depth - level), depth);
@@ -184,20 +122,24 @@ static void build_node(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t dept
         if (hi[j] - lo[j] > hi[wide] - lo[wide])
             wide = j;
     ptrdiff_t middle = leaf_begin(n, (2 * place + 1) << (depth - level - 1), depth);
-    select_rows(X, d, wide, order + begin, end - begin, middle - begin);
+    for (ptrdiff_t p = begin; p < end; p++)
+        pairs[p - begin] = (pair) {X[order[p] * d + wide], (double) order[p]};
+    select_pairs(pairs, end - begin, middle - begin + 1); /* by index among duplicates, which would unbalance it */
+    for (ptrdiff_t p = begin; p < end; p++)
+        order[p] = (ptrdiff_t) pairs[p - begin].i;
     split[2 * node] = (double) wide;
     split[2 * node + 1] = X[order[middle] * d + wide];
-    build_node(X, n, d, depth, order, boxes, lowest, split, 2 * node + 1, level + 1, 2 * place);
-    build_node(X, n, d, depth, order, boxes, lowest, split, 2 * node + 2, level + 1, 2 * place + 1);
+    build_node(X, n, d, depth, order, boxes, lowest, split, pairs, 2 * node + 1, level + 1, 2 * place);
+    build_node(X, n, d, depth, order, boxes, lowest, split, pairs, 2 * node + 2, level + 1, 2 * place + 1);
 }
 
 static void build(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
-                  double *boxes, double *lowest, double *split)
+                  double *boxes, double *lowest, double *split, double *work)
 {
     RK_ASSERT(depth <= MAX_DEPTH);
     for (ptrdiff_t i = 0; i < n; i++)
         order[i] = i;
-    build_node(X, n, d, depth, order, boxes, lowest, split, 0, 0, 0);
+    build_node(X, n, d, depth, order, boxes, lowest, split, (pair *) work, 0, 0, 0);
 }
 
 static void assign(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t *leaf)
@@ -410,23 +352,6 @@ RK_INLINE void search(const rk_tree *tree, const rk_vec *q, packet *best, pendin
     }
 }
 
-static void search_1(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
-{
-    search(t, q, b, s, 1);
-}
-static void search_2(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
-{
-    search(t, q, b, s, 2);
-}
-static void search_3(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
-{
-    search(t, q, b, s, 3);
-}
-static void search_any(const rk_tree *t, const rk_vec *q, packet *b, pending *s)
-{
-    search(t, q, b, s, t->d);
-}
-
 #define DOUBLES(type, count) \
     ((ptrdiff_t) (((size_t) (count) * sizeof(type) + sizeof(double) - 1) / sizeof(double)))
 
@@ -455,10 +380,10 @@ static void restart(packet *best, int exact)
 static void search_tree(const rk_tree *tree, const rk_vec *q, packet *best, pending *stack)
 {
     switch (tree->d) {
-    case 1: search_1(tree, q, best, stack); break;
-    case 2: search_2(tree, q, best, stack); break;
-    case 3: search_3(tree, q, best, stack); break;
-    default: search_any(tree, q, best, stack);
+    case 1: search(tree, q, best, stack, 1); break;
+    case 2: search(tree, q, best, stack, 2); break;
+    case 3: search(tree, q, best, stack, 3); break;
+    default: search(tree, q, best, stack, tree->d);
     }
 }
 

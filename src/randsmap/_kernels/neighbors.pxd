@@ -25,7 +25,8 @@ cdef extern from "rk_neighbors.h" nogil:
         double radius
     ctypedef struct rk_neighbors_table:
         void (*build)(const double *X, Py_ssize_t n, Py_ssize_t d, Py_ssize_t depth,
-                      Py_ssize_t *order, double *boxes, double *lowest, double *split) noexcept nogil
+                      Py_ssize_t *order, double *boxes, double *lowest, double *split,
+                      double *work) noexcept nogil
         void (*assign)(const rk_tree *tree, const double *Q, Py_ssize_t m,
                        Py_ssize_t *leaf) noexcept nogil
         void (*sort)(const Py_ssize_t *leaf, Py_ssize_t m, Py_ssize_t n_leaves, Py_ssize_t *start,

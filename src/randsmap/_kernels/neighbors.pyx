@@ -1,5 +1,7 @@
 """Exact k nearest neighbours: a k-d tree searched by packets of queries, and exhaustive search."""
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
+
+from randsmap._kernels cimport allocate
 
 cdef const rk_neighbors_table *table = rk_neighbors_select()
 
@@ -7,11 +9,11 @@ MAX_LEAF = 16  # points in a leaf, as in neighbors.c
 
 
 def build(const double[:, ::1] X, Py_ssize_t depth, Py_ssize_t[::1] order, double[:, :, ::1] boxes,
-          double[::1] lowest, double[:, ::1] split):
-    """Tree of 2^depth leaves over X (n >= 2^depth, d): leaf order, boxes, lowest indices, splits."""
+          double[::1] lowest, double[:, ::1] split, double[:, ::1] work):
+    """Tree of 2^depth leaves over X (n >= 2^depth, d): leaf order, boxes, lowest indices, splits. work (n, 2)."""
     with nogil:
         table.build(&X[0, 0], X.shape[0], X.shape[1], depth, &order[0], &boxes[0, 0, 0], &lowest[0],
-                    &split[0, 0] if depth else NULL)
+                    &split[0, 0] if depth else NULL, &work[0, 0])
 
 
 cdef rk_tree _tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
@@ -78,9 +80,7 @@ def tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
     cdef Py_ssize_t k = distance.shape[1]
     if order.shape[0] == 0:
         return
-    work = <double *> malloc(table.tree_workspace(points.shape[1], depth, k) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
+    work = allocate(table.tree_workspace(points.shape[1], depth, k))
     with nogil:
         t = _tree(points, index, depth, boxes, lowest, split)
         table.tree(&t, g, &Q[0, 0], &order[0], order.shape[0], k, work, &distance[0, 0],
@@ -103,9 +103,7 @@ def flat(const double[:, ::1] points, const float[:, :, ::1] tiles, const double
     cdef Py_ssize_t k = distance.shape[1]
     if Q.shape[0] == 0:
         return
-    work = <double *> malloc(table.flat_workspace(points.shape[1], Q.shape[0], k) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
+    work = allocate(table.flat_workspace(points.shape[1], Q.shape[0], k))
     with nogil:
         f.n, f.d = points.shape[0], points.shape[1]
         f.points, f.tiles = &points[0, 0], &tiles[0, 0, 0]
@@ -124,9 +122,7 @@ def among(const double[:, ::1] points, const Py_ssize_t[::1] chosen, const doubl
     cdef double *work
     if Q.shape[0] == 0 or chosen.shape[0] == 0:
         return
-    work = <double *> malloc(table.among_workspace(points.shape[1]) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
+    work = allocate(table.among_workspace(points.shape[1]))
     with nogil:
         table.among(&points[0, 0], points.shape[1], &chosen[0], chosen.shape[0], &Q[0, 0], Q.shape[0],
                     squared.shape[1], work, &squared[0, 0], &neighbor[0, 0])

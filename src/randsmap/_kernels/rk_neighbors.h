@@ -45,9 +45,9 @@ typedef struct {
 } rk_flat;
 
 typedef struct {
-    /* order (n) permutes 0..n-1 into leaf order; boxes, lowest, split as in rk_tree. */
+    /* order (n) permutes 0..n-1 into leaf order; boxes, lowest, split as in rk_tree; work: 2 n doubles. */
     void (*build)(const double *X, ptrdiff_t n, ptrdiff_t d, ptrdiff_t depth, ptrdiff_t *order,
-                  double *boxes, double *lowest, double *split);
+                  double *boxes, double *lowest, double *split, double *work);
     /* leaf[i] = leaf that query i falls into. */
     void (*assign)(const rk_tree *tree, const double *Q, ptrdiff_t m, ptrdiff_t *leaf);
     /* order (m) sorts the queries by leaf, stable; start: workspace of n_leaves + 1. */
