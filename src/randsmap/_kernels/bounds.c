@@ -6,7 +6,7 @@
 #include "rk_simd.h"
 #include <float.h>
 
-enum { MAX_NEWTON = 12, FEW_NEWTON = 6, MAX_REFINE = 3, MAX_PIVOTS = 200 };
+enum { MAX_NEWTON = 12, MAX_SIMPLEX = 60, MAX_REFINE = 3 };
 enum { MAX_ROUNDS = 44 }; /* a round gains 50 binary digits of a total that is small beside the field: any that there are */
 enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
 #define SEED 88172645463325252u /* of the pivots: the same for every row */
@@ -196,9 +196,7 @@ static int newton(const rk_bounds *b, double m, const double *f, total at, doubl
             *t = next;
             return 1;
         }
-        if (k == MAX_NEWTON)
-            return 0;
-        if (next == x)
+        if (k == MAX_NEWTON || next == x)
             return 0;
         slope = at.slope;
         before = fabs(h);
@@ -334,50 +332,6 @@ static ptrdiff_t cells_above(const double *x, ptrdiff_t n, double t, double low,
     return kept;
 }
 
-/* Root of h between the candidates x (n), which are overwritten; `fixed` is what the other cells
- * contribute to h. right: no smaller than the root. Each pivot is the median of a sample, followed by
- * a step of Newton's method, and decides about half of the candidates or more. */
-static double bracket(const rk_bounds *b, double fixed, double *x, ptrdiff_t n, double right)
-{
-    const double low = b->lower[0];
-    double count = 0, left = -INFINITY;
-    uint64_t state = SEED;
-    for (int k = 0; n > 0 && left < right && k < MAX_PIVOTS; k++) {
-        double sample[SAMPLE];
-        for (int i = 0; i < SAMPLE; i++) {
-            state = xorshift(state);
-            insert(sample, i, x[state % (uint64_t)n]);
-        }
-        const double t = low - sample[SAMPLE / 2];
-        rk_bounds part = *b;
-        part.M = n;
-        const total at = quick_pass(&part, x, t);
-        const double h = at.sum + fixed + count * t, slope = at.slope + count;
-        const double next = t - h / slope;
-        if (h < 0)
-            left = t;
-        else
-            right = t < right ? t : right;
-        if (next < right)
-            right = next;
-        ptrdiff_t kept = 0;
-        double free = 0, sum = 0;
-        for (ptrdiff_t i = 0; i < n; i++) {
-            const double z = x[i];
-            const int above = z + left >= low, below = z + right <= low;
-            sum += above ? z : 0;
-            free += above;
-            x[kept] = z;
-            kept += !(above | below);
-            fixed += below && !above ? low : 0;
-        }
-        fixed += sum;
-        count += free;
-        n = kept;
-    }
-    return n == 0 && count > 0 ? -fixed / count : right;
-}
-
 /* t for the cells f, `at` the first pass: Newton from the right of the root, where h is convex, so that
  * a cell on its bound stays there: when few are left, they alone are visited. Their number goes to
  * *n, they to `work` and their share of m to *rest; this holds for t <= *cut. False without a t. */
@@ -412,12 +366,8 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
             if (part.M == 0)
                 return 0;
         }
-        if (k == FEW_NEWTON) {
-            double *y = work + b->M;
-            memcpy(y, x, (size_t)part.M * sizeof *y);
-            *t = bracket(b, -*rest, y, part.M, *t);
-            break;
-        }
+        if (k == MAX_SIMPLEX)
+            return 0;
         at = quick_pass(&part, x, *t);
     }
     *n = part.M;

@@ -153,60 +153,59 @@ static ptrdiff_t project(const rk_projection *p, const double *values, double *f
 
 /* -- Derivatives ----------------------------------------------------------------------------------- */
 
-/* f = clip(z + t d) has the derivative dz + d dt in the cells strictly between their bounds, dt = -w . dz / w . d
- * over them. d there, else 0, goes to `step`. Returns w . step; 0 where no free cell may change the total, which a
- * single one that has weight may not. g is 0 where it is not free, and where it is alone. */
-static double free_direction(const rk_bounds *b, const double *restrict f, double *restrict step, double *restrict g)
+/* x less (along . x) step */
+static void reduce(const double *along, const double *step, double *x, ptrdiff_t M)
 {
-    ptrdiff_t weighed = 0, last = 0;
     double size;
-    for (ptrdiff_t i = 0; i < b->M; i++) {
-        const int free = b->lower[i] < f[i] && f[i] < b->upper[i];
-        g[i] = free ? g[i] : 0;
-        step[i] = free && b->w ? b->direction[i] : 0;
-        last = step[i] != 0 ? i : last;
-        weighed += step[i] != 0;
-    }
-    if (weighed == 1)
-        g[last] = 0;
-    return weighed > 1 ? -residual(0, b->w, step, b->M, &size) : 0;
+    const double t = residual(0, along, x, M, &size);
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < M; i++)
+        x[i] += t * step[i];
+}
+
+/* The square of the weighted norm of x; v x goes to `weighed`. */
+static double square_of(const rk_bounds *b, const double *x, double *weighed)
+{
+    double size;
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < b->M; i++)
+        weighed[i] = b->v ? b->v[i] * x[i] : x[i];
+    return -residual(0, weighed, x, b->M, &size);
 }
 
 #define DEPENDENT 1e-10 /* what is left of an invariant beside those before it, on the free cells */
 
-/* a . b, weighted by v */
-static double weighted_dot(const double *v, const double *a, const double *b, ptrdiff_t M)
+/* to = x on the free cells, which are strictly between their bounds, and 0 on the others; x may be `to` */
+static void free_part(const rk_bounds *b, const double *restrict f, const double *x, double *to)
 {
-    double sum = 0;
-    for (ptrdiff_t i = 0; i < M; i++)
-        sum += (v ? v[i] : 1) * a[i] * b[i];
-    return sum;
+    const double *restrict l = b->lower, *restrict u = b->upper;
+#pragma omp simd
+    for (ptrdiff_t i = 0; i < b->M; i++)
+        to[i] = (l[i] < f[i]) & (f[i] < u[i]) ? x[i] : 0;
 }
 
-/* Of several invariants: g is 0 outside the free cells, and the rows of B (rank, M) are an orthonormal basis, in the
- * weighted norm, of the directions there. Returns the rank. */
-static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *B, double *g)
+/* The derivative of the projection on bounds at its result f is I - sum_j B_j V_j^T on the free cells, 0 on the others:
+ * the rows of B (rank, M) are an orthogonal basis, in the weighted norm, of the invariants' directions on the free cells,
+ * and V_j = v B_j over the square of the norm of B_j. B and V (each q M) go to `work`, g is 0 on the other cells. Returns
+ * the rank. */
+static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *work, double *g)
 {
     const ptrdiff_t M = b->M;
+    double *const B = work, *const V = work + b->q * M;
     ptrdiff_t rank = 0;
-    for (ptrdiff_t i = 0; i < M; i++)
-        g[i] = b->lower[i] < f[i] && f[i] < b->upper[i] ? g[i] : 0;
+    free_part(b, f, g, g);
     for (ptrdiff_t j = 0; j < b->q; j++) {
-        double *row = B + rank * M;
-        for (ptrdiff_t i = 0; i < M; i++)
-            row[i] = b->lower[i] < f[i] && f[i] < b->upper[i] ? b->W[j * M + i] : 0;
-        const double before = weighted_dot(b->v, row, row, M);
+        double *row = B + rank * M, *weighed = V + rank * M;
+        free_part(b, f, b->W + j * M, row);
+        const double before = square_of(b, row, weighed);
         for (int pass = 0; pass < 3; pass++) /* as often as what nearly depends on the others needs */
-            for (ptrdiff_t l = 0; l < rank; l++) {
-                const double t = weighted_dot(b->v, B + l * M, row, M);
-                for (ptrdiff_t i = 0; i < M; i++)
-                    row[i] -= t * B[l * M + i];
-            }
-        const double square = weighted_dot(b->v, row, row, M);
+            for (ptrdiff_t l = 0; l < rank; l++)
+                reduce(V + l * M, B + l * M, row, M);
+        const double square = rank ? square_of(b, row, weighed) : before;
         if (!(square > DEPENDENT * DEPENDENT * before) || !(square <= DBL_MAX))
             continue;
         for (ptrdiff_t i = 0; i < M; i++)
-            row[i] /= sqrt(square);
+            weighed[i] *= 1 / square;
         rank++;
     }
     return rank;
@@ -214,32 +213,18 @@ static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *B, doub
 
 static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double *work)
 {
-    if (p->bounds && p->bounds->apart) {
-        const rk_bounds *b = p->bounds;
-        const ptrdiff_t M = b->M, rank = free_basis(b, f, work, g);
-        for (int pass = 0; pass < 2; pass++)
-            for (ptrdiff_t j = 0; j < rank; j++) {
-                const double t = weighted_dot(b->v, work + j * M, g, M);
-                for (ptrdiff_t i = 0; i < M; i++)
-                    g[i] -= t * work[j * M + i];
-            }
-        return -1;
-    }
+    const ptrdiff_t M = p->M, q = p->q;
     if (p->bounds) {
-        const rk_bounds *b = p->bounds;
-        const double square = free_direction(b, f, work, g);
-        double size;
-        for (int pass = 0; pass < 2 && square > 0; pass++) { /* once leaves the round-off of a large correction */
-            const double t = residual(0, b->w, g, b->M, &size) / square;
-            for (ptrdiff_t i = 0; i < b->M; i++)
-                g[i] += t * work[i];
-        }
+        const ptrdiff_t rank = free_basis(p->bounds, f, work, g);
+        for (int pass = 0; pass < 2; pass++) /* once leaves the round-off of a large correction */
+            for (ptrdiff_t j = 0; j < rank; j++)
+                reduce(work + (q + j) * M, work + j * M, g, M);
         return -1;
     }
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
         g[p->index[k]] = 0;
-    double *zeros = work + 2 * p->q;
-    for (ptrdiff_t j = 0; j < p->q; j++)
+    double *zeros = work + 2 * q;
+    for (ptrdiff_t j = 0; j < q; j++)
         zeros[j] = 0;
     const enum rk_row_status status = correct(p, zeros, g, work);
     return status == RK_ROW_PROJECTED ? -1 : status == RK_NOT_FINITE ? 0 : -2;
@@ -247,32 +232,18 @@ static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double
 
 static void pull(const rk_projection *p, const double *f, double *u, double *work)
 {
+    const ptrdiff_t M = p->M, q = p->q;
     double size;
-    if (p->bounds && p->bounds->apart) {
-        const rk_bounds *b = p->bounds;
-        const ptrdiff_t M = b->M, rank = free_basis(b, f, work, u);
-        for (ptrdiff_t j = rank - 1; j >= 0; j--) {
-            const double t = weighted_dot(NULL, work + j * M, u, M);
-            for (ptrdiff_t i = 0; i < M; i++)
-                u[i] -= t * (b->v ? b->v[i] : 1) * work[j * M + i];
-        }
-        return;
-    }
     if (p->bounds) {
-        const rk_bounds *b = p->bounds;
-        const double square = free_direction(b, f, work, u);
-        if (square > 0) {
-            const double t = residual(0, work, u, b->M, &size) / square;
-            for (ptrdiff_t i = 0; i < b->M; i++)
-                u[i] += work[i] != 0 ? t * b->w[i] : 0;
-        }
+        for (ptrdiff_t j = free_basis(p->bounds, f, work, u) - 1; j >= 0; j--)
+            reduce(work + j * M, work + (q + j) * M, u, M);
         return;
     }
-    for (ptrdiff_t j = 0; j < p->q; j++)
-        work[j] = residual(0, p->W + j * p->M, u, p->M, &size);
-    for (ptrdiff_t j = 0; j < p->q; j++) {
-        const double *W = p->W + j * p->M;
-        for (ptrdiff_t i = 0; i < p->M; i++)
+    for (ptrdiff_t j = 0; j < q; j++)
+        work[j] = residual(0, p->W + j * M, u, M, &size);
+    for (ptrdiff_t j = 0; j < q; j++) {
+        const double *W = p->W + j * M;
+        for (ptrdiff_t i = 0; i < M; i++)
             u[i] += work[j] * (p->weights ? W[i] * p->weights[i] : W[i]);
     }
     for (ptrdiff_t k = 0; k < p->n_constant; k++)
@@ -281,9 +252,9 @@ static void pull(const rk_projection *p, const double *f, double *u, double *wor
 
 static ptrdiff_t workspace(const rk_projection *p)
 {
-    const ptrdiff_t derivatives = (p->bounds && p->bounds->apart ? p->q : 1) * p->M;
-    const ptrdiff_t least = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 3 * p->q;
-    return p->bounds && least < derivatives ? derivatives : least;
+    const ptrdiff_t derivatives = (p->bounds ? 2 * p->M : 3) * p->q;
+    const ptrdiff_t rows = p->bounds ? RK_TABLE(bounds).workspace(p->bounds) : 0;
+    return rows > derivatives ? rows : derivatives;
 }
 
 const rk_projection_table RK_TABLE(projection) = {
