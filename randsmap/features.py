@@ -264,7 +264,10 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         out = check_out(out, shape, dtype=np.float32 if single else np.float64, apart=given)
 
         def block(part):
-            _feature_kernel(activation, X[part], weights, offsets, scale, out[part])
+            values = np.empty(out[part].shape) if single else out[part]
+            _feature_kernel(activation, X[part], weights, offsets, scale, values)
+            if single:
+                out[part] = values
 
         parallel_rows(block, len(out), _block_rows(out))
         return out
@@ -282,10 +285,10 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
         def block(part):
             points = X[part]
-            slopes, gradients = np.empty((len(points), P)), np.empty((len(points), d, P))
+            slopes = np.empty((len(points), P))
             _gradient_kernel.slopes(activation, points, weights, offsets, scale, slopes)
-            _gradient_kernel.gradients(slopes, None, weights, gradients)
-            out[part] = gradients.transpose(0, 2, 1)
+            for j in range(d):
+                np.multiply(slopes, weights[j], out=out[part, :, j])
 
         parallel_rows(block, n, _block_rows(out))
         return out

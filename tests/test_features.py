@@ -59,9 +59,6 @@ def test_kernel_is_numpys(n, d, P, seed, activation):
     kernel.features(activation, Y, W, b, 0.3, out)
     value, bound = oracle(activation, Y, W, b, 0.3)
     assert np.all(np.abs(out - value) <= bound)
-    single = np.empty((n, P), np.float32)
-    kernel.features(activation, Y, W, b, 0.3, single)
-    assert np.array_equal(single, out.astype(np.float32))
 
 
 def test_kernel_at_every_instruction_level(level, tmp_path):
@@ -126,17 +123,16 @@ def test_far_sigmoids_saturate():
     assert np.array_equal(out, (Y @ W > 0).astype(float))
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("d", [2, 7, 17])
-def test_rows_of_out_may_be_strided(dtype, d):
+def test_rows_of_out_may_be_strided(d):
     Y, W, b = problem(5, d, 40)
-    plain = np.empty((5, 40), dtype)
+    plain = np.empty((5, 40))
     kernel.features(kernel.COSINE, Y, W, b, 1.0, plain)
-    wide = np.full((5, 50), 7, dtype)
+    wide = np.full((5, 50), 7.0)
     kernel.features(kernel.COSINE, Y, W, b, 1.0, wide[:, 3:43])
     assert np.array_equal(wide[:, 3:43], plain)
     assert (wide[:, :3] == 7).all() and (wide[:, 43:] == 7).all()
-    up = np.empty((5, 40), dtype)
+    up = np.empty((5, 40))
     kernel.features(kernel.COSINE, Y, W, b, 1.0, up[::-1])
     assert np.array_equal(up[::-1], plain)
 
@@ -150,10 +146,10 @@ def test_offsets_do_not_overflow_32_bits():
     # the last row begins beyond 2^31 entries; only its pages of the strided view are touched
     P, stride = 3, (2**31 + 8) // 2
     try:
-        base = np.empty(2 * stride + P, np.float32)
+        base = np.empty(2 * stride + P)
     except MemoryError:
-        pytest.skip("no 9 GB of address space")
-    out = np.lib.stride_tricks.as_strided(base, (3, P), (4 * stride, 4))
+        pytest.skip("no 18 GB of address space")
+    out = np.lib.stride_tricks.as_strided(base, (3, P), (8 * stride, 8))
     Y, W, b = problem(3, 2, P)
     kernel.features(kernel.COSINE, Y, W, b, 1.0, out)
     assert np.all(np.abs(out - np.cos(Y @ W + b)) <= 1e-6)

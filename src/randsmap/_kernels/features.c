@@ -78,19 +78,10 @@ static void activate(int activation, const double *t, ptrdiff_t m, double scale,
 #undef CASE
 }
 
-static void narrow(const double *x, ptrdiff_t m, float *out)
+static void fused(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
+                  const double *b, ptrdiff_t P, double scale, double *out, ptrdiff_t ld)
 {
-#pragma omp simd
-    for (ptrdiff_t k = 0; k < m; k++)
-        out[k] = (float) x[k];
-}
-
-/* Into `single`, in single precision, where it is not NULL, else into `out`. */
-RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d,
-                          const double *W, const double *b, ptrdiff_t P, double scale, double *out,
-                          float *single, ptrdiff_t ld)
-{
-    double buffer[TILE_MAX], result[TILE_MAX], largest[BOUNDED_DIM];
+    double buffer[TILE_MAX], largest[BOUNDED_DIM];
     const double reach = rk_activation_reach(activation);
     const int bounded = reach < INFINITY && d <= BOUNDED_DIM;
     ptrdiff_t tile = TILE_DOUBLES / (d + 1) / 32 * 32;
@@ -107,7 +98,7 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
         }
         for (ptrdiff_t i = 0; i < n; i++) {
             const double *y = Y + i * d, *base = b_tile;
-            double *row = single ? result : out + i * ld + start;
+            double *row = out + i * ld + start;
             ptrdiff_t j = 0;
             for (; d - j > 2 * UNROLL; j += 2 * UNROLL) { /* fewer passes over the buffer, the same sums */
                 argument_row(2 * UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
@@ -129,22 +120,8 @@ RK_INLINE void fused_into(int activation, const double *Y, ptrdiff_t n, ptrdiff_
                 arguments(d - j, base, y + j, W_tile + j * P, P, m, buffer);
                 activate(activation, buffer, m, scale, row);
             }
-            if (single)
-                narrow(result, m, single + i * ld + start);
         }
     }
 }
 
-static void fused(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
-                  const double *b, ptrdiff_t P, double scale, double *out, ptrdiff_t ld)
-{
-    fused_into(activation, Y, n, d, W, b, P, scale, out, NULL, ld);
-}
-
-static void fused_single(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
-                         const double *b, ptrdiff_t P, double scale, float *out, ptrdiff_t ld)
-{
-    fused_into(activation, Y, n, d, W, b, P, scale, NULL, out, ld);
-}
-
-const rk_features_table RK_TABLE(features) = {.fused = fused, .fused_single = fused_single};
+const rk_features_table RK_TABLE(features) = {.fused = fused};

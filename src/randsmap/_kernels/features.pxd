@@ -6,7 +6,4 @@ cdef extern from "rk_features.h" nogil:
         void (*fused)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d,
                       const double *W, const double *b, Py_ssize_t P, double scale,
                       double *out, Py_ssize_t ld) noexcept nogil
-        void (*fused_single)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d,
-                             const double *W, const double *b, Py_ssize_t P, double scale,
-                             float *out, Py_ssize_t ld) noexcept nogil
     const rk_features_table *rk_features_select() noexcept nogil

@@ -1,7 +1,5 @@
 """Random feature maps: out[i, k] = scale * act(Y[i] . W[:, k] + b[k])."""
 
-from cython cimport floating
-
 cdef const rk_features_table *table = rk_features_select()
 
 for activation in range(RK_ACTIVATIONS):  # COSINE, LOGISTIC, ...
@@ -9,17 +7,11 @@ for activation in range(RK_ACTIVATIONS):  # COSINE, LOGISTIC, ...
 
 
 def features(int activation, const double[:, ::1] Y, const double[:, ::1] W,
-             const double[::1] b, double scale, floating[:, :] out):
-    """Feature matrix of Y (n, d) into out (n, P); rows of out may be strided, columns not.
-
-    A float32 out receives the float64 result, rounded once.
-    """
+             const double[::1] b, double scale, double[:, :] out):
+    """Feature matrix of Y (n, d) into out (n, P); rows of out may be strided, columns not."""
     cdef Py_ssize_t n = Y.shape[0], d = Y.shape[1], P = W.shape[1]
-    cdef Py_ssize_t ld = out.strides[0] // <Py_ssize_t> sizeof(floating)
+    cdef Py_ssize_t ld = out.strides[0] // <Py_ssize_t> sizeof(double)
     if out.shape[0] == 0 or out.shape[1] == 0:
         return
     with nogil:
-        if floating is double:
-            table.fused(activation, &Y[0, 0], n, d, &W[0, 0], &b[0], P, scale, &out[0, 0], ld)
-        else:
-            table.fused_single(activation, &Y[0, 0], n, d, &W[0, 0], &b[0], P, scale, &out[0, 0], ld)
+        table.fused(activation, &Y[0, 0], n, d, &W[0, 0], &b[0], P, scale, &out[0, 0], ld)

@@ -62,16 +62,6 @@ RK_INLINE void gradient(const double *restrict s, const double *x, const double 
     }
 }
 
-static void gradients(const double *S, const double *X, const double *Z, ptrdiff_t n, ptrdiff_t d,
-                      ptrdiff_t P, double *out)
-{
-    for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t k = 0; k < P; k += TILE)
-            for (ptrdiff_t j = 0; j < d; j++)
-                gradient(S + i * P + k, X ? X + i * d + j : NULL, Z + j * P + k,
-                         smaller(TILE, P - k), out + (i * d + j) * P + k);
-}
-
 static void directional(const double *S, const double *X, const double *Z, const double *V,
                         ptrdiff_t n, ptrdiff_t d, ptrdiff_t P, double *out)
 {
@@ -126,5 +116,5 @@ static void contract(const double *S, const double *X, const double *Z, const do
     }
 }
 
-const rk_gradients_table RK_TABLE(gradients) = {.slopes = slopes, .gradients = gradients,
-    .directional = directional, .contract = contract};
+const rk_gradients_table RK_TABLE(gradients) = {
+    .slopes = slopes, .directional = directional, .contract = contract};

@@ -2,6 +2,4 @@ cdef extern from "rk_gradients.h" nogil:
     ctypedef struct rk_gradients_table:
         void (*slopes)(int activation, const double *Y, Py_ssize_t n, Py_ssize_t d, const double *W,
                        const double *b, Py_ssize_t P, double scale, double *S) noexcept nogil
-        void (*gradients)(const double *S, const double *X, const double *Z, Py_ssize_t n,
-                          Py_ssize_t d, Py_ssize_t P, double *out) noexcept nogil
     const rk_gradients_table *rk_gradients_select() noexcept nogil

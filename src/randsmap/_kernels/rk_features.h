@@ -9,9 +9,6 @@ typedef struct {
     /* Y (n, d), W (d, P), b (P), out (n, P) with row stride ld. */
     void (*fused)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                   const double *b, ptrdiff_t P, double scale, double *out, ptrdiff_t ld);
-    /* The same in double precision inside, rounded once to a single-precision out. */
-    void (*fused_single)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
-                         const double *b, ptrdiff_t P, double scale, float *out, ptrdiff_t ld);
 } rk_features_table;
 RK_TABLES(features)
 

@@ -11,9 +11,6 @@ typedef struct {
     /* S[i, k] = scale * act'(Y[i] . W[:, k] + b[k]); activations as in rk_activations.h */
     void (*slopes)(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, const double *W,
                    const double *b, ptrdiff_t P, double scale, double *S);
-    /* out[i, j, k]: derivative of feature k in coordinate j */
-    void (*gradients)(const double *S, const double *X, const double *Z, ptrdiff_t n, ptrdiff_t d,
-                      ptrdiff_t P, double *out);
     /* out[i, k]: derivative of feature k along V[i]; out may be S */
     void (*directional)(const double *S, const double *X, const double *Z, const double *V,
                         ptrdiff_t n, ptrdiff_t d, ptrdiff_t P, double *out);
