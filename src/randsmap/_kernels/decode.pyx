@@ -2,7 +2,9 @@
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport sqrt
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
+
+from randsmap._kernels cimport allocate
 
 cdef const rk_projection_table *projection_table = rk_projection_select()
 cdef const rk_decode_table *table = rk_decode_select()
@@ -117,13 +119,6 @@ cdef class Boxes:
                 row, largest = i, square
         PyBuffer_Release(&x)
         return row
-
-
-cdef double *allocate(Py_ssize_t n) except NULL:
-    cdef double *memory = <double *> malloc((<size_t> n + 1) * sizeof(double))
-    if memory == NULL:
-        raise MemoryError(f"no memory for {n} numbers")
-    return memory
 
 
 def dots(const double[:, ::1] C, const double[:, ::1] F, double[:, ::1] value,

@@ -21,19 +21,11 @@ static void center(const double *restrict X, ptrdiff_t n, ptrdiff_t M, const dou
         const double *x = X + i * M;
         double *o = out + i * M;
         double s = 0;
-        if (c) {
 #pragma omp simd reduction(+ : s)
-            for (ptrdiff_t k = 0; k < M; k++) {
-                double d = x[k] - c[k];
-                o[k] = d;
-                s += d * d;
-            }
-        } else {
-#pragma omp simd reduction(+ : s)
-            for (ptrdiff_t k = 0; k < M; k++) {
-                o[k] = x[k];
-                s += x[k] * x[k];
-            }
+        for (ptrdiff_t k = 0; k < M; k++) {
+            double d = x[k] - c[k];
+            o[k] = d;
+            s += d * d;
         }
         if (norms) norms[i] = s;
     }
@@ -289,12 +281,13 @@ static const double node_weight[NODES] = {
     0x1.2e9de7014d6efp-3, 0x1.2e9de7014d6efp-3, 0x1.13baa7a559bfep-3, 0x1.c0b059d00bc31p-4,
     0x1.32138c878efe5p-4, 0x1.1115f8b62dc1fp-5};
 
-static double mean_gaussian(double d, double low, double high)
+/* The mean of exp(-s^2 d / 2), or of s^2 exp(-s^2 d / 2), by the rule; `slope` is a constant where this is inlined. */
+RK_INLINE double by_quadrature(double d, double low, double high, int slope)
 {
     double sum = 0;
     for (ptrdiff_t k = 0; k < NODES; k++) {
         double s = low + (high - low) * node[k];
-        sum += node_weight[k] * rk_exp(-0.5 * d * (s * s));
+        sum += (slope ? node_weight[k] * (s * s) : node_weight[k]) * rk_exp(-0.5 * d * (s * s));
     }
     return sum;
 }
@@ -302,10 +295,13 @@ static double mean_gaussian(double d, double low, double high)
 /* Columns whose distances are kept until all are known to be far. */
 enum { MULTI_BLOCK = 512 };
 
-static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double high)
+/* By parts, the mean of s^2 exp(-s^2 x / 2) is [low e_low - high e_high + (high - low) mean] / (x (high -
+ * low)) with the kernel itself for mean; near x = 0, where differences cancel, the quadrature. */
+RK_INLINE void multi_gaussian_rows(double *restrict x, ptrdiff_t n, double low, double high, int slope)
 {
     const double a = low * 0x1.6a09e667f3bcdp-1, b = high * 0x1.6a09e667f3bcdp-1; /* / sqrt 2 */
-    const double factor = 0x1.40d931ff62706p+0 / (high - low);                    /* sqrt(pi/2) */
+    const double root = 0x1.40d931ff62706p+0;                                     /* sqrt(pi/2) */
+    const double factor = slope ? root : root / (high - low);
     double d[MULTI_BLOCK];
     for (ptrdiff_t start = 0; start < n; start += MULTI_BLOCK) {
         ptrdiff_t m = n - start < MULTI_BLOCK ? n - start : MULTI_BLOCK, near = 0;
@@ -315,85 +311,46 @@ static void multi_gaussian(double *restrict x, ptrdiff_t n, double low, double h
         for (ptrdiff_t j = 0; j < m; j++) {
             double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
             double value = (erfc_positive(from) - erfc_positive(to)) * factor / (r > 0 ? r : 1);
-            y[j] = value >= RK_RADIAL_SMALLEST ? value : 0;
+            if (slope) {
+                double ends = low * rk_exp(-from * from) - high * rk_exp(-to * to);
+                value = (ends + value) / (high - low) / (d[j] > 0 ? d[j] : 1);
+            }
+            value = value >= RK_RADIAL_SMALLEST ? value : 0;
+            y[j] = slope ? -value : value;
             near += to * to - from * from <= 0.5;
         }
-        if (near)
-            for (ptrdiff_t j = 0; j < m; j++) {
-                double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
-                if (to * to - from * from <= 0.5) {
-                    double value = mean_gaussian(d[j], low, high);
-                    y[j] = value >= RK_RADIAL_SMALLEST ? value : 0;
-                }
+        for (ptrdiff_t j = 0; near && j < m; j++) {
+            double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
+            if (to * to - from * from <= 0.5) {
+                double value = by_quadrature(d[j], low, high, slope);
+                value = value >= RK_RADIAL_SMALLEST ? value : 0;
+                y[j] = slope ? -value : value;
             }
-    }
-}
-
-/* mean of s^2 exp(-s^2 d / 2) by the same rule */
-static double mean_gaussian_slope(double d, double low, double high)
-{
-    double sum = 0;
-    for (ptrdiff_t k = 0; k < NODES; k++) {
-        double s = low + (high - low) * node[k];
-        sum += node_weight[k] * (s * s) * rk_exp(-0.5 * d * (s * s));
-    }
-    return sum;
-}
-
-/* By parts, the mean of s^2 exp(-s^2 x / 2) is [low e_low - high e_high + (high - low) mean] / (x (high -
- * low)) with the kernel itself for mean; near x = 0, where that cancels, the quadrature. */
-static void multi_gaussian_slope(double *restrict x, ptrdiff_t n, double low, double high)
-{
-    const double a = low * 0x1.6a09e667f3bcdp-1, b = high * 0x1.6a09e667f3bcdp-1; /* / sqrt 2 */
-    const double root = 0x1.40d931ff62706p+0;                                     /* sqrt(pi/2) */
-    double d[MULTI_BLOCK];
-    for (ptrdiff_t start = 0; start < n; start += MULTI_BLOCK) {
-        ptrdiff_t m = n - start < MULTI_BLOCK ? n - start : MULTI_BLOCK, near = 0;
-        double *restrict y = x + start;
-        memcpy(d, y, (size_t) m * sizeof *d);
-#pragma omp simd reduction(+ : near)
-        for (ptrdiff_t j = 0; j < m; j++) {
-            double r = sqrt(d[j]), from = a > 0 ? a * r : 0, to = b * r;
-            double mass = (erfc_positive(from) - erfc_positive(to)) * root / (r > 0 ? r : 1);
-            double ends = low * rk_exp(-from * from) - high * rk_exp(-to * to);
-            double value = (ends + mass) / (high - low) / (d[j] > 0 ? d[j] : 1);
-            y[j] = value >= RK_RADIAL_SMALLEST ? -value : 0;
-            near += to * to - from * from <= 0.5;
         }
-        if (near)
-            for (ptrdiff_t j = 0; j < m; j++) {
-                double from = a > 0 ? a * sqrt(d[j]) : 0, to = b * sqrt(d[j]);
-                if (to * to - from * from <= 0.5) {
-                    double value = mean_gaussian_slope(d[j], low, high);
-                    y[j] = value >= RK_RADIAL_SMALLEST ? -value : 0;
-                }
-            }
     }
 }
 
-static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal)
+static void multi_gaussian(double *x, ptrdiff_t n, double low, double high, int slope)
 {
-    for (ptrdiff_t i = 0; i < n; i++) {
-        tile[i * ld + i] = diagonal;
+    if (slope)
+        multi_gaussian_rows(x, n, low, high, 1);
+    else
+        multi_gaussian_rows(x, n, low, high, 0);
+}
+
+static void reflect(double *tile, ptrdiff_t ld, ptrdiff_t n)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
         for (ptrdiff_t j = i + 1; j < n; j++)
             tile[j * ld + i] = tile[i * ld + j];
-    }
 }
 
-#define STORE(name, real)                                                                          \
-    static void name(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,          \
-                     real *restrict out, ptrdiff_t ldo)                                            \
-    {                                                                                              \
-        for (ptrdiff_t i = 0; i < m; i++) {                                                        \
-            const double *restrict t = tile + i * ld;                                              \
-            real *restrict o = out + i * ldo;                                                      \
-            _Pragma("omp simd")                                                                    \
-            for (ptrdiff_t j = 0; j < n; j++)                                                      \
-                o[j] = (real) t[j];                                                                \
-        }                                                                                          \
-    }
-STORE(store, double)
-STORE(store_f, float)
+static void store(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *restrict out,
+                  ptrdiff_t ldo)
+{
+    for (ptrdiff_t i = 0; i < m; i++)
+        memcpy(out + i * ldo, tile + i * ld, (size_t) n * sizeof *out);
+}
 
 RK_INLINE void transpose_block(const double *restrict t, ptrdiff_t ld, double *restrict o, ptrdiff_t ldo)
 {
@@ -424,17 +381,6 @@ static void store_t(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrd
     for (ptrdiff_t j = n8; j < n; j++)
         for (ptrdiff_t i = 0; i < m; i++)
             out_t[j * ldo + i] = tile[i * ld + j];
-}
-
-static void store_t_f(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
-                      float *restrict out_t, ptrdiff_t ldo)
-{
-    for (ptrdiff_t j0 = 0; j0 < n; j0 += 8) {
-        ptrdiff_t j1 = j0 + 8 < n ? j0 + 8 : n;
-        for (ptrdiff_t i = 0; i < m; i++)
-            for (ptrdiff_t j = j0; j < j1; j++)
-                out_t[j * ldo + i] = (float) tile[i * ld + j];
-    }
 }
 
 static void weighted_sums(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
@@ -549,27 +495,6 @@ static ptrdiff_t within(const double *restrict tile, ptrdiff_t ld, ptrdiff_t m, 
     return found;
 }
 
-static void bracket(const double *restrict D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo,
-                    double hi, double *restrict inside, ptrdiff_t capacity, ptrdiff_t *n_below,
-                    ptrdiff_t *n_inside)
-{
-    ptrdiff_t below = 0, kept = 0, last = capacity - 1;
-    for (ptrdiff_t i = i0; i < i1; i++) {
-        const double *row = D + i * n;
-        ptrdiff_t b = 0;
-#pragma omp simd reduction(+ : b)
-        for (ptrdiff_t j = i + 1; j < n; j++)
-            b += row[j] < lo;
-        below += b;
-        for (ptrdiff_t j = i + 1; j < n; j++) { /* no branch to mispredict: store, then keep or not */
-            inside[kept < last ? kept : last] = row[j];
-            kept += (row[j] >= lo) & (row[j] <= hi);
-        }
-    }
-    *n_below = below;
-    *n_inside = kept;
-}
-
 const rk_distances_table RK_TABLE(distances) = {
     .center = center,
     .direct = direct,
@@ -580,14 +505,10 @@ const rk_distances_table RK_TABLE(distances) = {
     .gaussian = gaussian,
     .radial = radial,
     .multi_gaussian = multi_gaussian,
-    .multi_gaussian_slope = multi_gaussian_slope,
     .reflect = reflect,
     .store = store,
-    .store_f = store_f,
     .store_t = store_t,
-    .store_t_f = store_t_f,
     .weighted_sums = weighted_sums,
     .symmetric_product = symmetric_product,
     .within = within,
-    .bracket = bracket,
 };

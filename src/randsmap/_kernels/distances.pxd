@@ -24,18 +24,12 @@ cdef extern from "rk_distances.h" nogil:
                          Py_ssize_t ldo) noexcept nogil
         void (*radial)(int kernel, int slopes, double *tile, Py_ssize_t ld, Py_ssize_t m,
                        Py_ssize_t n, double scale) noexcept nogil
-        void (*multi_gaussian)(double *x, Py_ssize_t n, double low, double high) noexcept nogil
-        void (*multi_gaussian_slope)(double *x, Py_ssize_t n, double low,
-                                     double high) noexcept nogil
-        void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n, double diagonal) noexcept nogil
+        void (*multi_gaussian)(double *x, Py_ssize_t n, double low, double high, bint slope) noexcept nogil
+        void (*reflect)(double *tile, Py_ssize_t ld, Py_ssize_t n) noexcept nogil
         void (*store)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, double *out,
                       Py_ssize_t ldo) noexcept nogil
-        void (*store_f)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n, float *out,
-                        Py_ssize_t ldo) noexcept nogil
         void (*store_t)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                         double *out_t, Py_ssize_t ldo) noexcept nogil
-        void (*store_t_f)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
-                          float *out_t, Py_ssize_t ldo) noexcept nogil
         void (*weighted_sums)(const double *tile, Py_ssize_t ld, Py_ssize_t m, Py_ssize_t n,
                               const double *W, Py_ssize_t ldw, Py_ssize_t q,
                               double *sums) noexcept nogil
@@ -45,9 +39,6 @@ cdef extern from "rk_distances.h" nogil:
                              Py_ssize_t i0, Py_ssize_t j0, const double *rx, const double *rz,
                              Py_ssize_t found, Py_ssize_t capacity, Py_ssize_t *rows,
                              Py_ssize_t *columns, double *values) noexcept nogil
-        void (*bracket)(const double *D, Py_ssize_t n, Py_ssize_t i0, Py_ssize_t i1, double lo,
-                        double hi, double *inside, Py_ssize_t capacity, Py_ssize_t *n_below,
-                        Py_ssize_t *n_inside) noexcept nogil
     const rk_distances_table *rk_distances_select() noexcept nogil
 
 
@@ -75,9 +66,3 @@ cdef struct Pairs:
     double scale       # the kernel is a function of scale |x - z|^2
     bint differences   # direct differences instead of GEMM
 
-
-cdef double *fill_tile(
-    const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
-    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work, double *out,
-    Py_ssize_t ldo,
-) noexcept nogil

@@ -4,10 +4,6 @@ A panel is one task; panels do not depend on the number of threads. GEMM must be
 thread by the caller while panels run in parallel.
 """
 
-ctypedef fused real:
-    float
-    double
-
 cdef const rk_distances_table *table = rk_distances_select()
 
 for kernel in range(RK_RADIALS):  # SQUARED_DISTANCE, GAUSSIAN, ...
@@ -27,9 +23,8 @@ def workspace_size(Py_ssize_t dim, bint few_rows):
 
 
 cdef double *fill_tile(
-    const rk_distances_table *table, const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m,
-    Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal, double *work, double *out,
-    Py_ssize_t ldo,
+    const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m, Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal,
+    double *work, double *out, Py_ssize_t ldo,
 ) noexcept nogil:
     """Tile of the pairs (i0 + i, j0 + j), i < m <= PANEL_ROWS, j < n <= TILE_COLUMNS; returns it.
     Where the z rows must be centred first, n <= PANEL_ROWS.
@@ -91,7 +86,7 @@ cdef double *fill_tile(
 
     if diagonal:
         syrk(False, n, dim, 1.0, x, dim, 0.0, tile, TILE_STRIDE)
-        table.reflect(tile, TILE_STRIDE, n, 0.0)
+        table.reflect(tile, TILE_STRIDE, n)
     else:
         gemm(False, True, m, n, dim, 1.0, x, dim, z, dim, 0.0, tile, TILE_STRIDE)
     if pairs.kernel == RK_GAUSSIAN and not pairs.slopes:
@@ -130,6 +125,17 @@ cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, 
         rows.centre = &centre[0]
 
 
+cdef inline Pairs of_centred(const double[:, ::1] X, const double[:, ::1] Z_centred, const double[::1] Z_norms,
+                             const double[::1] centre, int kernel, double scale) noexcept:
+    """Pairs of rows X and of points known centred only."""
+    cdef Pairs pairs
+    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], kernel, False, scale
+    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
+    set_rows(&pairs.x, X, None, None, centre)
+    set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
+    return pairs
+
+
 def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, double[::1] norms):
     """out = X - c and the squared norms of its rows."""
     if X.shape[0] and X.shape[1]:
@@ -140,7 +146,7 @@ def center(const double[:, ::1] X, const double[::1] c, double[:, ::1] out, doub
 def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centred,
           const double[::1] X_norms, const double[:, ::1] Z, const double[:, ::1] Z_centred,
           const double[::1] Z_norms, const double[::1] centre, int kernel, bint slopes,
-          double scale, double[::1] work, real[:, ::1] out):
+          double scale, double[::1] work, double[:, ::1] out):
     """Rows of panel `index` of the kernel at scale D, or with `slopes` of twice its derivative by D.
 
     Z None: X against itself; the panel then fills its rows from its diagonal on and the mirrored
@@ -167,20 +173,13 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
         while j0 < n_columns:
             n = m if symmetric and first else min(widest, n_columns - j0)
             fused = NULL
-            if real is double:
-                if kernel == RK_GAUSSIAN and not slopes and not pairs.differences and not (symmetric and first):
-                    fused = &out[i0, j0]
-            tile = fill_tile(table, &pairs, i0, m, j0, n, first, symmetric and first, &work[0], fused,
-                             ldo)
-            if real is double:
-                if fused == NULL:
-                    table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
-                if symmetric and not first:
-                    table.store_t(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
-            else:
-                table.store_f(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
-                if symmetric and not first:
-                    table.store_t_f(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
+            if kernel == RK_GAUSSIAN and not slopes and not pairs.differences and not (symmetric and first):
+                fused = &out[i0, j0]
+            tile = fill_tile(&pairs, i0, m, j0, n, first, symmetric and first, &work[0], fused, ldo)
+            if fused == NULL:
+                table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
+            if symmetric and not first:
+                table.store_t(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
             first = False
             j0 += n
 
@@ -192,22 +191,17 @@ def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1]
 
     The kernel itself is never stored beyond a tile.
     """
-    cdef Pairs pairs
+    cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_GAUSSIAN, scale)
     cdef bint first = True
-    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, p, n_columns = Z_centred.shape[0]
-    cdef Py_ssize_t q = weights.shape[0]
+    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, p, n_columns = Z_centred.shape[0]
+    cdef Py_ssize_t q = weights.shape[0], m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
     cdef double *tile
-    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], RK_GAUSSIAN, False, scale
-    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
-    set_rows(&pairs.x, X, None, None, centre)
-    set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
-    m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
     with nogil:
         for p in range(m * q):
             (&sums[i0, 0])[p] = 0
         while j0 < n_columns:
             n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
+            tile = fill_tile(&pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
             table.weighted_sums(tile, TILE_STRIDE, m, n, &weights[0, j0], n_columns, q,
                                 &sums[i0, 0])
             first = False
@@ -223,19 +217,15 @@ def reach_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z
     Returns their number; the first ones fill rows, columns and values (squared distances). Rows are
     ascending within blocks of columns only.
     """
-    cdef Pairs pairs
+    cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_SQUARED_DISTANCE, 1)
     cdef bint first = True
-    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, m, found = 0, n_columns = Z_centred.shape[0]
+    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, found = 0, n_columns = Z_centred.shape[0]
+    cdef Py_ssize_t m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
     cdef double *tile
-    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], RK_SQUARED_DISTANCE, False, 1
-    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
-    set_rows(&pairs.x, X, None, None, centre)
-    set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
-    m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
     with nogil:
         while j0 < n_columns:
             n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(table, &pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
+            tile = fill_tile(&pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
             found = table.within(tile, TILE_STRIDE, m, n, i0, j0, &x_reach[i0], &z_reach[j0], found,
                                  rows.shape[0], &rows[0], &columns[0], &values[0])
             first = False
@@ -259,28 +249,8 @@ def gaussian_rows(double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double scale):
             table.radial(RK_GAUSSIAN, False, &D[i0, 0], D.shape[1], i1 - i0, D.shape[1], scale)
 
 
-def multi_gaussian(double[::1] D, double low, double high):
-    """D becomes the mean of exp(-s^2 D / 2) over s in [low, high], low < high."""
+def multi_gaussian(double[::1] D, double low, double high, bint slope=False):
+    """D becomes the mean of exp(-s^2 D / 2) over s in [low, high], low < high; or minus that of s^2 times this."""
     if D.shape[0]:
         with nogil:
-            table.multi_gaussian(&D[0], D.shape[0], low, high)
-
-
-def multi_gaussian_slope(double[::1] D, double low, double high):
-    """D becomes minus the mean of s^2 exp(-s^2 D / 2) over s in [low, high], low < high."""
-    if D.shape[0]:
-        with nogil:
-            table.multi_gaussian_slope(&D[0], D.shape[0], low, high)
-
-
-def bracket(const double[:, ::1] D, Py_ssize_t i0, Py_ssize_t i1, double lo, double hi,
-            double[::1] inside):
-    """Pairs i < j of rows i0..i1: how many D[i, j] are below lo, how many within [lo, hi].
-
-    The latter are copied to `inside`, provided they are fewer than its length.
-    """
-    cdef Py_ssize_t n_below = 0, n_inside = 0
-    with nogil:
-        table.bracket(&D[0, 0], D.shape[1], i0, i1, lo, hi, &inside[0], inside.shape[0],
-                      &n_below, &n_inside)
-    return n_below, n_inside
+            table.multi_gaussian(&D[0], D.shape[0], low, high, slope)

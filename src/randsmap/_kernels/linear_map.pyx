@@ -1,9 +1,10 @@
 """The linear map from latent points to fields (rk_image.h), made of arrays or of an image, and how images are written."""
 
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memset
 
+from randsmap._kernels cimport allocate
 from randsmap._kernels.blas cimport gemm
 
 MAGIC, VERSION, ORDER, ALIGNMENT = RK_IMAGE_MAGIC, RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
@@ -45,13 +46,6 @@ def checksum(const unsigned char[::1] image):
 def message(int status):
     """What a status means."""
     return randsmap_strerror(status).decode()
-
-
-cdef double *allocate(Py_ssize_t n) except NULL:
-    cdef double *work = <double *> malloc(<size_t> (n + 1) * sizeof(double))
-    if work == NULL:
-        raise MemoryError("no memory for decoding")
-    return work
 
 
 cdef class Map:

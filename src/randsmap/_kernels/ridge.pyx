@@ -1,5 +1,7 @@
 """Ridge regression: Gram matrices by SYRK, summed over row blocks, and their Cholesky solve."""
 
+from randsmap._kernels.blas cimport gemm, potrf, syrk, trsm
+
 
 def gram(const double[:, ::1] Phi, bint dual, bint accumulate, double[:, ::1] G):
     """Upper triangle of G = Phi^T Phi (dual: Phi Phi^T), added to what is there with accumulate."""
@@ -22,33 +24,24 @@ def cross(const double[:, ::1] Phi, const double[:, ::1] F, bint accumulate, dou
         gemm(True, False, p, M, n, 1.0, &Phi[0, 0], p, &F[0, 0], M, accumulate, &H[0, 0], M)
 
 
-cdef Py_ssize_t solve_core(
-    double *G, Py_ssize_t p, double regularization, double smallest_pivot, double *H, Py_ssize_t M,
-) noexcept nogil:
-    cdef Py_ssize_t i, info
-    for i in range(p):
-        G[i * p + i] += regularization
-    info = potrf(p, G, p)
-    if info:
-        return info
-    for i in range(p):
-        # a pivot that is only the round-off of G solves nothing
-        if not G[i * p + i] * G[i * p + i] > smallest_pivot:
-            return i + 1
-    trsm(True, p, M, G, p, H, M)
-    trsm(False, p, M, G, p, H, M)
-    return 0
-
-
 def solve(double[:, ::1] G, double regularization, double smallest_pivot, double[:, ::1] H):
     """H <- (G + regularization I)^-1 H by Cholesky; G (upper triangle read) is overwritten.
 
     Returns 0, or the 1-based pivot that is not above smallest_pivot (H is then unchanged).
     """
-    cdef Py_ssize_t info
-    if G.shape[0] == 0 or H.shape[1] == 0:
+    cdef Py_ssize_t i, info, p = G.shape[0], M = H.shape[1]
+    if p == 0 or M == 0:
         return 0
     with nogil:
-        info = solve_core(&G[0, 0], G.shape[0], regularization, smallest_pivot, &H[0, 0],
-                          H.shape[1])
+        for i in range(p):
+            G[i, i] += regularization
+        info = potrf(p, &G[0, 0], p)
+        for i in range(p if info == 0 else 0):
+            # a pivot that is only the round-off of G solves nothing
+            if not G[i, i] * G[i, i] > smallest_pivot:
+                info = i + 1
+                break
+        if info == 0:
+            trsm(True, p, M, &G[0, 0], p, &H[0, 0], M)
+            trsm(False, p, M, &G[0, 0], p, &H[0, 0], M)
     return info

@@ -12,7 +12,7 @@
 enum { RK_DIRECT_DIM = 16 };
 
 typedef struct {
-    /* out (n, M) = X - c, norms (n) = squared norms of its rows; c and norms may be NULL. */
+    /* out (n, M) = X - c, norms (n) = squared norms of its rows; norms may be NULL. */
     void (*center)(const double *X, ptrdiff_t n, ptrdiff_t M, const double *c, double *out,
                    double *norms);
     /* tile = |x - z|^2 by differences; `block`: workspace of M * ld doubles, ld a multiple of 32. */
@@ -39,21 +39,16 @@ typedef struct {
     /* Squared distances -> kernel by its number in rk_radial.h, or twice its derivative by them. */
     void (*radial)(int kernel, int slopes, double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
                    double scale);
-    /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], in place. */
-    void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high);
-    /* Squared distances -> twice its derivative, minus the mean of s^2 exp(-s^2 x / 2), in place. */
-    void (*multi_gaussian_slope)(double *x, ptrdiff_t n, double low, double high);
-    /* Diagonal tile: zero the diagonal (or set it to 1), lower triangle = upper triangle. */
-    void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n, double diagonal);
+    /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], or with `slope` twice its derivative, minus
+     * the mean of s^2 exp(-s^2 x / 2), in place. */
+    void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high, int slope);
+    /* Diagonal tile: lower triangle = upper triangle. */
+    void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n);
     /* out[i, j] = tile[i, j]; out_t[j, i] = tile[i, j]. */
     void (*store)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *out,
                   ptrdiff_t ldo);
-    void (*store_f)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, float *out,
-                    ptrdiff_t ldo);
     void (*store_t)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *out_t,
                     ptrdiff_t ldo);
-    void (*store_t_f)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, float *out_t,
-                      ptrdiff_t ldo);
     /* sums (m, q) += tile W^T for W (q, ldw): weighted sums over the training points. */
     void (*weighted_sums)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n,
                           const double *W, ptrdiff_t ldw, ptrdiff_t q, double *sums);
@@ -66,10 +61,6 @@ typedef struct {
     ptrdiff_t (*within)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, ptrdiff_t i0,
                         ptrdiff_t j0, const double *rx, const double *rz, ptrdiff_t found,
                         ptrdiff_t capacity, ptrdiff_t *rows, ptrdiff_t *columns, double *values);
-    /* Strict upper triangle of D (n, n), rows i0 <= i < i1: counts of values below lo and within
-     * [lo, hi], the latter copied to `inside` while there is room for `capacity` of them. */
-    void (*bracket)(const double *D, ptrdiff_t n, ptrdiff_t i0, ptrdiff_t i1, double lo, double hi,
-                    double *inside, ptrdiff_t capacity, ptrdiff_t *n_below, ptrdiff_t *n_inside);
 } rk_distances_table;
 RK_TABLES(distances)
 

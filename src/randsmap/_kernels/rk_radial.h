@@ -57,7 +57,7 @@ RK_INLINE double rk_radial_value(int radial, double t)
     case RK_MATERN_32: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s) * e);
     case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s * (1 + s * (1. / 3))) * e);
     case RK_THIN_PLATE: /* sqrt(t)^2 log sqrt(t) */
-        e = rk_log_normal(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t, 0);
+        e = rk_log(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t);
         return t < RK_RADIAL_SMALLEST ? 0 : 0.5 * t * e;
     case RK_RADIALS: break; /* no kernel: its number is how many there are */
     }
@@ -75,7 +75,7 @@ RK_INLINE double rk_radial_slope(int radial, double t)
     case RK_MATERN_32: e = rk_exp_of_root(t, &s); return -rk_flushed(e);
     case RK_MATERN_52: e = rk_exp_of_root(t, &s); return rk_flushed((1 + s) * e) * (-1. / 3);
     case RK_THIN_PLATE:
-        e = rk_log_normal(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t, 0);
+        e = rk_log(t < RK_RADIAL_SMALLEST ? RK_RADIAL_SMALLEST : t);
         return t < RK_RADIAL_SMALLEST ? 0 : e + 1;
     case RK_RADIALS: break; /* no kernel: its number is how many there are */
     }

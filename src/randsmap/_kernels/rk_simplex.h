@@ -25,9 +25,6 @@ typedef struct {
     ptrdiff_t (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
                          const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
                          double *work, double *weights);
-    /* psi (d) = encode(sum_k a_k f_k): for tests. */
-    void (*encode)(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
-                   double *work, double *psi);
     /* out (M) = sum_k a_k F[neighbor_k] for m rows. */
     void (*mix)(const double *F, ptrdiff_t M, const ptrdiff_t *neighbor, const double *weights,
                 ptrdiff_t m, ptrdiff_t k, double *out);

@@ -7,8 +7,6 @@
 typedef struct {
     /* high + low += x + (a[0] + a[1]) b, over n entries; a and b NULL: without the product */
     void (*add)(double *high, double *low, const double *x, const double *a, const double *b, ptrdiff_t n);
-    /* high + low += x_high + x_low */
-    void (*merge)(double *high, double *low, const double *x_high, const double *x_low, ptrdiff_t n);
     /* out = high + low - (a[0] + a[1]) (b_high + b_low), rounded; b_high NULL: without the product */
     void (*total)(const double *high, const double *low, const double *a, const double *b_high,
                   const double *b_low, ptrdiff_t n, double *out);

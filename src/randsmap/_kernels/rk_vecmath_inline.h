@@ -151,15 +151,15 @@ RK_INLINE double rk_exp(double x)
     return ((1 + v) * first) * second;
 }
 
-/* log(x 2^-shift) for a normal x > 0: x = (1 + f) 2^k with 1 + f in [1/sqrt 2, sqrt 2) to round-off, and log(1 + f)
+/* log(x) for a normal x > 0: x = (1 + f) 2^k with 1 + f in [1/sqrt 2, sqrt 2) to round-off, and log(1 + f)
  * = 2 atanh(s) = f - s (f - R), s = f / (2 + f), R = 2 s^2 / 3 + 2 s^4 / 5 + ... */
-RK_INLINE double rk_log_normal(double x, double shift)
+RK_INLINE double rk_log(double x)
 {
     const double ln2_hi = 0x1.62e42fefa4p-1, ln2_lo = -0x1.8432a1b0e2634p-43;
     const uint64_t root_half = 0x3fe6a09e667f3bcd, one = 0x3ff0000000000000, mantissa = 0xfffffffffffff;
     uint64_t u = rk_bits(x) + (one - root_half);
     /* u >> 52 is k + 1023; in the low bits of 2^52 it becomes a double */
-    double k = rk_from_bits(u >> 52 | rk_bits(0x1p52)) - (0x1p52 + 1023 + shift);
+    double k = rk_from_bits(u >> 52 | rk_bits(0x1p52)) - (0x1p52 + 1023);
     double f = rk_from_bits((u & mantissa) + root_half) - 1;
     double s = f / (2 + f), z = s * s;
     /* minimax of R / z in z, relative error of the logarithm 2^-59.5 */
@@ -171,15 +171,6 @@ RK_INLINE double rk_log_normal(double x, double shift)
     p = p * z + 0x1.999999997fd7ap-2;
     p = p * z + 0x1.5555555555592p-1;
     return k * ln2_hi + (f - (s * (f - p * z) - k * ln2_lo)); /* the first product is exact */
-}
-
-/* -inf for 0, NaN for negative numbers; infinity and NaN stay. */
-RK_INLINE double rk_log(double x)
-{
-    double subnormal = x < 0x1p-1022 ? 54 : 0;
-    double y = rk_log_normal(x * (x < 0x1p-1022 ? 0x1p54 : 1), subnormal);
-    y = x < INFINITY ? y : x;
-    return x > 0 ? y : (x == 0 ? -INFINITY : NAN);
 }
 
 /* 1 / (1 + e^-x), as e^x / (1 + e^x) for negative x: no overflow, and full relative accuracy down

@@ -142,7 +142,7 @@ static void radial(const randsmap_decoder *r, int slopes, double *D, ptrdiff_t l
         return;
     }
     for (ptrdiff_t i = 0; i < n; i++)
-        (slopes ? r->distances->multi_gaussian_slope : r->distances->multi_gaussian)(D + i * ld, count, r->low, r->high);
+        r->distances->multi_gaussian(D + i * ld, count, r->low, r->high, slopes);
 }
 
 /* W (d, count): those weights of a feature map, which the kernel wants without a stride */

@@ -2,7 +2,6 @@
 #include "rk_simd.h"
 #include "rk_vecmath_inline.h"
 #include <float.h>
-#include <stdlib.h>
 
 static double dot(const double *x, const double *y, ptrdiff_t n)
 {
@@ -52,7 +51,7 @@ static void orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t d, d
                     double x = B[i * d + p], y = B[i * d + q];
                     a += x * x, b += y * y, c += x * y;
                 }
-                if (fabs(c) <= 4 * DBL_EPSILON * sqrt(a * b))
+                if (fabs(c) <= 4 * DBL_EPSILON * sqrt(a) * sqrt(b))
                     continue;
                 turned = 1;
                 double z = (b - a) / (2 * c);
@@ -205,36 +204,21 @@ static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, doub
     return ended;
 }
 
-enum { MODERATE = 100 }; /* exponents of two whose fourth powers are far from over- and underflow */
-
 /* Points relative to the nearest one and, where there are fewer of them than coordinates, in an
- * orthonormal basis of their span; in units of a power of two if they are extreme, which changes no
- * weight. Returns the dimension; w (k, d), t (d). */
+ * orthonormal basis of their span. Returns the dimension; w (k, d), t (d). */
 static ptrdiff_t gather(const double *Y, ptrdiff_t d, const double *y, const ptrdiff_t *neighbor,
                         ptrdiff_t k, double *basis, double *w, double *t, double *noise)
 {
     const double *origin = Y + neighbor[0] * d;
-    double largest = 0, extent = 0;
+    double largest = 0;
     for (ptrdiff_t j = 0; j < k; j++)
         for (ptrdiff_t c = 0; c < d; c++) {
             double x = Y[neighbor[j] * d + c], step = x - origin[c];
             largest = fabs(x) > largest ? fabs(x) : largest;
-            extent = fabs(step) > extent ? fabs(step) : extent;
             w[j * d + c] = step;
         }
-    for (ptrdiff_t c = 0; c < d; c++) {
+    for (ptrdiff_t c = 0; c < d; c++)
         t[c] = y[c] - origin[c];
-        extent = fabs(t[c]) > extent ? fabs(t[c]) : extent;
-    }
-    int exponent;
-    frexp(extent, &exponent);
-    if (extent > 0 && abs(exponent) > MODERATE) {
-        for (ptrdiff_t i = 0; i < k * d; i++)
-            w[i] = ldexp(w[i], -exponent);
-        for (ptrdiff_t c = 0; c < d; c++)
-            t[c] = ldexp(t[c], -exponent);
-        largest = ldexp(largest, -exponent);
-    }
     *noise = 4 * DBL_EPSILON * largest;
     if (d < k)
         return d;
@@ -675,34 +659,21 @@ static ptrdiff_t encoder_workspace(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
     return n + d * n + 2 * d + k * d + 2 * k + 2 * k + (most > c ? most : c);
 }
 
-static void place(problem *z, const rk_nystroem *map, ptrdiff_t k, double **work)
-{
-    z->map = map;
-    z->k = k;
-    z->p = *work;
-    z->s = z->p + map->n;
-    z->psi = z->s + map->d * map->n;
-    z->rho = z->psi + map->d;
-    z->J = z->rho + map->d;
-    z->mean = z->J + k * map->d;
-    *work = z->mean + k;
-}
-
 static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *y,
                          const ptrdiff_t *neighbor, const ptrdiff_t *row, ptrdiff_t m, ptrdiff_t k,
                          double *work, double *weights)
 {
     ptrdiff_t bad = -1;
-    problem z;
-    place(&z, map, k, &work);
-    double *first = work, *trial = first + k, *rest = trial + k;
-    z.scale = v_largest(map->values, map->n * map->d, 1);
+    const ptrdiff_t n = map->n, d = map->d;
+    problem z = {.map = map, .k = k, .scale = v_largest(map->values, n * d, 1)};
+    z.p = work, z.s = z.p + n, z.psi = z.s + d * n, z.rho = z.psi + d, z.J = z.rho + d, z.mean = z.J + k * d;
+    double *first = z.mean + k, *trial = first + k, *rest = trial + k;
     double zero = NEGLIGIBLE * z.scale * NEGLIGIBLE * z.scale;
     for (ptrdiff_t i = 0; i < m; i++) {
         double *a = weights + i * k;
-        z.y = y + i * map->d;
+        z.y = y + i * d;
         z.row = row + i * k;
-        latent_weights(Y, map->d, z.y, neighbor + i * k, k, rest, a);
+        latent_weights(Y, d, z.y, neighbor + i * k, k, rest, a);
         if (k == 1)
             continue;
         memcpy(first, a, (size_t) k * sizeof *a);
@@ -732,18 +703,6 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
     return bad;
 }
 
-static void encode(const rk_nystroem *map, const ptrdiff_t *row, const double *a, ptrdiff_t k,
-                   double *work, double *psi)
-{
-    problem z;
-    place(&z, map, k, &work);
-    z.row = row;
-    z.y = work;
-    memset(work, 0, (size_t) map->d * sizeof *work);
-    evaluate(&z, a);
-    memcpy(psi, z.psi, (size_t) map->d * sizeof *psi);
-}
-
 /* -- The decoded field (Eq. convexinterpol) ---------------------------------------------------- */
 #define BLOCK 1024
 
@@ -770,7 +729,6 @@ static void mix(const double *F, ptrdiff_t M, const ptrdiff_t *neighbor, const d
 const rk_simplex_table RK_TABLE(simplex) = {
     .latent = latent,
     .encoder = encoder,
-    .encode = encode,
     .mix = mix,
     .latent_workspace = latent_workspace,
     .encoder_workspace = encoder_workspace,

@@ -10,8 +10,6 @@ cdef extern from "rk_simplex.h" nogil:
         Py_ssize_t (*encoder)(const rk_nystroem *map, const double *Y, const double *y,
                               const Py_ssize_t *neighbor, const Py_ssize_t *row, Py_ssize_t m,
                               Py_ssize_t k, double *work, double *weights) noexcept nogil
-        void (*encode)(const rk_nystroem *map, const Py_ssize_t *row, const double *a, Py_ssize_t k,
-                       double *work, double *psi) noexcept nogil
         void (*mix)(const double *F, Py_ssize_t M, const Py_ssize_t *neighbor,
                     const double *weights, Py_ssize_t m, Py_ssize_t k, double *out) noexcept nogil
         Py_ssize_t (*latent_workspace)(Py_ssize_t d, Py_ssize_t k) noexcept nogil

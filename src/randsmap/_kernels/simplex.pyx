@@ -1,5 +1,7 @@
 """Convex weights of the k-NN decoder (paper App. B) and the fields they mix."""
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
+
+from randsmap._kernels cimport allocate
 
 cdef const rk_simplex_table *table = rk_simplex_select()
 
@@ -14,21 +16,11 @@ def latent(const double[:, ::1] Y, const double[:, ::1] y, const Py_ssize_t[:, :
     cdef double *work
     if m == 0:
         return -1
-    work = <double *> malloc(table.latent_workspace(d, k) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
+    work = allocate(table.latent_workspace(d, k))
     with nogil:
         bad = table.latent(&Y[0, 0], d, &y[0, 0], &neighbor[0, 0], m, k, work, &weights[0, 0])
     free(work)
     return bad
-
-
-cdef rk_nystroem _map(const double[:, ::1] rows, const double[::1] offset,
-                      const double[:, ::1] values) noexcept nogil:
-    cdef rk_nystroem map_
-    map_.n, map_.d = rows.shape[1], values.shape[0]
-    map_.rows, map_.offset, map_.values = &rows[0, 0], &offset[0], &values[0, 0]
-    return map_
 
 
 def encoder(const double[:, ::1] rows, const double[::1] offset, const double[:, ::1] values,
@@ -43,30 +35,14 @@ def encoder(const double[:, ::1] rows, const double[::1] offset, const double[:,
     cdef double *work
     if m == 0:
         return -1
-    work = <double *> malloc(table.encoder_workspace(rows.shape[1], values.shape[0], k) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
+    work = allocate(table.encoder_workspace(rows.shape[1], values.shape[0], k))
     with nogil:
-        map_ = _map(rows, offset, values)
+        map_.n, map_.d = rows.shape[1], values.shape[0]
+        map_.rows, map_.offset, map_.values = &rows[0, 0], &offset[0], &values[0, 0]
         bad = table.encoder(&map_, &Y[0, 0], &y[0, 0], &neighbor[0, 0], &row[0, 0], m, k, work,
                             &weights[0, 0])
     free(work)
     return bad
-
-
-def encode(const double[:, ::1] rows, const double[::1] offset, const double[:, ::1] values,
-           const Py_ssize_t[::1] row, const double[::1] a, double[::1] psi):
-    """psi (d) = encode(sum_k a_k f_k), the function that `encoder` minimises the misfit of."""
-    cdef rk_nystroem map_
-    cdef Py_ssize_t k = a.shape[0]
-    cdef double *work
-    work = <double *> malloc(table.encoder_workspace(rows.shape[1], values.shape[0], k) * sizeof(double))
-    if work == NULL:
-        raise MemoryError()
-    with nogil:
-        map_ = _map(rows, offset, values)
-        table.encode(&map_, &row[0], &a[0], k, work, &psi[0])
-    free(work)
 
 
 def mix(const double[:, ::1] F, const Py_ssize_t[:, ::1] neighbor, const double[:, ::1] weights,

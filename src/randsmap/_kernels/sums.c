@@ -43,13 +43,6 @@ static void add(double *high, double *low, const double *x, const double *a, con
         add_row(high, low, x, NULL, NULL, n);
 }
 
-static void merge(double *high, double *low, const double *x_high, const double *x_low, ptrdiff_t n)
-{
-    add_row(high, low, x_high, NULL, NULL, n);
-    for (ptrdiff_t j = 0; j < n; j++)
-        low[j] += x_low[j];
-}
-
 RK_INLINE rk_vec total_vector(const double *high, const double *low, rk_vec a, rk_vec a_low, const double *b,
                               const double *b_low)
 {
@@ -83,4 +76,4 @@ static void total(const double *high, const double *low, const double *a, const 
     }
 }
 
-const rk_sums_table RK_TABLE(sums) = {.add = add, .merge = merge, .total = total};
+const rk_sums_table RK_TABLE(sums) = {.add = add, .total = total};

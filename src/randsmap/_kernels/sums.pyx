@@ -21,13 +21,6 @@ def add(double[:, ::1] high, double[:, ::1] low, Py_ssize_t start, Py_ssize_t st
                 table.add(&high[i, j], &low[i, j], &X[i, j], &a[i, 0], &b[j], N - j)
 
 
-def merge(double[:, ::1] high, double[:, ::1] low, const double[:, ::1] x_high, const double[:, ::1] x_low):
-    """high + low += x_high + x_low."""
-    if high.shape[0] and high.shape[1]:
-        with nogil:
-            table.merge(&high[0, 0], &low[0, 0], &x_high[0, 0], &x_low[0, 0], high.shape[0] * high.shape[1])
-
-
 def total(const double[:, ::1] high, const double[:, ::1] low, Py_ssize_t start, Py_ssize_t stop, bint upper,
           const double[:, ::1] a, const double[:, ::1] b, double[:, ::1] out):
     """Rows start..stop of out: high + low - a_i b, rounded; a (P, 2) and b (2, N) are in two numbers, or None."""

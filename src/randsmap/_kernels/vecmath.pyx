@@ -23,7 +23,7 @@ def exp(const double[::1] x, double[::1] out):
 
 
 def log(const double[::1] x, double[::1] out):
-    """out[i] = log(x[i])."""
+    """out[i] = log(x[i]) of normal x > 0."""
     if x.shape[0]:
         with nogil:
             table.log(&x[0], &out[0], x.shape[0])
