@@ -23,7 +23,7 @@ def build_tree(points: _Values, leaf: int) -> tuple[NDArray[np.intp], int, _Valu
     n_nodes = 2 ** (depth + 1) - 1
     order, split = np.empty(n, np.intp), np.empty((2**depth - 1, 2))
     boxes, lowest = np.empty((n_nodes, 2, d)), np.empty(n_nodes)
-    _kernel.build(points, depth, order, boxes, lowest, split, np.empty((n, 2)))
+    _kernel.build(points, depth, order, boxes, lowest, split)
     return order, depth, boxes, lowest, split
 
 

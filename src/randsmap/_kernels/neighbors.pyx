@@ -9,11 +9,13 @@ MAX_LEAF = 16  # points in a leaf, as in neighbors.c
 
 
 def build(const double[:, ::1] X, Py_ssize_t depth, Py_ssize_t[::1] order, double[:, :, ::1] boxes,
-          double[::1] lowest, double[:, ::1] split, double[:, ::1] work):
-    """Tree of 2^depth leaves over X (n >= 2^depth, d): leaf order, boxes, lowest indices, splits. work (n, 2)."""
+          double[::1] lowest, double[:, ::1] split):
+    """Tree of 2^depth leaves over X (n >= 2^depth, d): leaf order, boxes, lowest indices, splits."""
+    cdef double *work = allocate(2 * X.shape[0])
     with nogil:
         table.build(&X[0, 0], X.shape[0], X.shape[1], depth, &order[0], &boxes[0, 0, 0], &lowest[0],
-                    &split[0, 0] if depth else NULL, &work[0, 0])
+                    &split[0, 0] if depth else NULL, work)
+    free(work)
 
 
 cdef rk_tree _tree(const double[:, ::1] points, const double[::1] index, Py_ssize_t depth,
