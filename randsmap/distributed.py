@@ -1,8 +1,7 @@
 """Fields on many machines: fit, encode, decode and score dask arrays, chunk by chunk (extra ``dask``).
 
-A decoder is fitted to each part of the rows where the part lies, and the decoders are merged by a tree, whose order
-changes no bit (`RANDSMAPDecoder.merge`). Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there
-is one, else threads.
+A decoder is fitted to each part of the rows where the part lies, and the decoders are merged (`RANDSMAPDecoder.merge`).
+Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there is one, else threads.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from randsmap._interface.parameters import check_count, check_parameters, docume
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
+from randsmap.decoders._base import why_not
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances
 from randsmap.model import ManifoldModel
@@ -80,8 +80,7 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     -----
     `coef_` has the bits of `decoder.fit` for any chunks and workers, on the conditions of docs/distributed.md. If
     `regularization` is no number, lambda is 1e-3. The coefficients are solved for here, when they are first used, or by
-    ``decoder.solve()``. A part is about 128 MB of fields. A worker needs memory for a few parts and for sums of
-    P (P + M) pairs of numbers.
+    ``decoder.solve()``. A worker needs memory for a few parts of 128 MB and for sums of P (P + M) pairs of numbers.
 
     Examples
     --------
@@ -100,14 +99,15 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         Y, F = _in_parts(Y, F, "Y and F")
         # all parts need the same features, drawn from all latents as `decoder.fit` draws them
         decoder.fit_features(Y.compute())
-        try:
-            decoder.partial_fit  # noqa: B018
-        except AttributeError as error:  # the cause is the reason
-            raise ValueError(f"distributed.fit adds up parts: {error.__cause__}") from None
+        reason = why_not(decoder, "partial_fit")
+        if reason is not None:
+            raise ValueError(f"distributed.fit adds up parts: {reason}")
         parts = _tasks(_fitted, decoder, Y, F, range(0, len(F), F.chunks[0][0]))
+        # what a task returns must stay as it is
+        merge = delayed(lambda one, other: copy.copy(one).merge(other), pure=False)
         # in pairs: workers merge side by side, and no worker receives the sums of all parts
         while len(parts) > 1:
-            merged = [delayed(_merged, pure=False)(*pair) for pair in zip(parts[::2], parts[1::2])]
+            merged = [merge(*pair) for pair in zip(parts[::2], parts[1::2])]
             parts = merged + parts[len(merged) * 2 :]
         vars(decoder).update(vars(parts[0].compute()))
     return decoder
@@ -347,7 +347,7 @@ def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = N
     sample = np.asarray(function(X[:1].compute()) if sample is None else sample)
     shape = sample.shape[1:]
     return X.map_blocks(
-        _called,
+        lambda block, function: np.asarray(function(block)),
         delayed(function, traverse=False),
         drop_axis=1,
         new_axis=list(range(1, sample.ndim)),
@@ -355,10 +355,6 @@ def _map(function: Callable[[Any], NDArray[np.float64]], X: Any, sample: Any = N
         dtype=sample.dtype,
         meta=np.empty((0,) * sample.ndim),
     )
-
-
-def _called(block, function):
-    return np.asarray(function(block))
 
 
 def _tasks(task: Callable[..., Any], estimator: Any, *arrays: Any) -> list[Any]:
@@ -378,10 +374,6 @@ def _fitted(start, X, F, first):
         return decoder.partial_fit(X, F)
     except ValueError as error:
         raise ValueError(f"rows {first} to {first + len(F) - 1} of the fields: {error}") from None
-
-
-def _merged(one, other):
-    return copy.copy(one).merge(other)  # what a task returns must stay as it is
 
 
 def _norms(model, F, X=None):

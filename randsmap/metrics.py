@@ -194,17 +194,11 @@ def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Valu
     return np.where(tiny, np.minimum(errors, 1), errors).mean(axis=1)
 
 
-def _l2(X: _Values) -> _Values:
-    # without an array of squares; checked fields are below 1e140, so squares do not overflow
-    return np.sqrt(np.einsum("ij,ij->i", X, X))
-
-
-def _linf(X: _Values) -> _Values:
-    # without an array of magnitudes
-    return abs(np.maximum(X.max(axis=1), -X.min(axis=1)))
-
-
-NORMS = {"l2": _l2, "linf": _linf}
+# without arrays of squares or magnitudes; checked fields are below 1e140, so squares do not overflow
+NORMS: dict[str, Callable[[_Values], _Values]] = {
+    "l2": lambda X: np.sqrt(np.einsum("ij,ij->i", X, X)),
+    "linf": lambda X: abs(np.maximum(X.max(axis=1), -X.min(axis=1))),
+}
 
 
 def _scaled(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ _SIDES = ("left", "right", "bottom", "top")
 
 
 @_common.documented
-@dataclass(eq=False, repr=False)
+@dataclass(eq=False)
 class HughesSolver:
     """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
 
@@ -91,25 +91,22 @@ class HughesSolver:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.datasets import HughesSolver
+    >>> import numpy as np, randsmap
     >>> pillar = np.zeros((40, 10), bool)
     >>> pillar[20:22, 4:6] = True
-    >>> solver = HughesSolver((40, 10), obstacles=pillar, dt=0.1)
+    >>> solver = randsmap.datasets.HughesSolver((40, 10), obstacles=pillar, dt=0.1)
     >>> x, y = solver.cell_centers.T
     >>> rho = np.exp(-((x - 5) ** 2) - (y - 2.5) ** 2) * solver.mask
-    >>> result = solver.solve(rho, 10.0, times=[2.0, 5.0, 10.0])
-    >>> result.fields.shape
-    (3, 400)
-    >>> bool(np.isclose(result.fields[-1].sum(), rho.sum(), rtol=1e-14))
-    True
+    >>> fields = solver.solve(rho, 10.0, times=[2.0, 5.0, 10.0]).fields
+    >>> fields.shape, bool(np.isclose(fields[-1].sum(), rho.sum(), rtol=1e-14))
+    ((3, 400), True)
     """
 
     n_cells: tuple[int, int] = (200, 50)
     _: KW_ONLY
     lengths: tuple[float, float] = (20.0, 5.0)
-    obstacles: ArrayLike | None = None
-    exit: Any = None
+    obstacles: ArrayLike | None = field(default=None, repr=False)
+    exit: Any = field(default=None, repr=False)
     v_max: float = 1.0
     rho_max: float = 5.0
     min_speed: float = 1e-3
@@ -147,12 +144,6 @@ class HughesSolver:
             )
         self.mask = free.reshape(-1)
         self.exit = doors
-
-    def __repr__(self) -> str:
-        return (
-            f"HughesSolver(n_cells={self.shape}, lengths={self.lengths}, v_max={self.v_max}, "
-            f"rho_max={self.rho_max}, dt={self.dt}, {(~self.mask).sum()} obstacle cells)"
-        )
 
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
@@ -297,10 +288,8 @@ def make_hughes(
     --------
     >>> from randsmap.datasets import make_hughes
     >>> crowd = make_hughes(3, 10, random_state=0, t_end=1.0)
-    >>> crowd.data.shape
-    (30, 10000)
-    >>> float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
-    True
+    >>> crowd.data.shape, float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
+    ((30, 10000), True)
     """
     check_choice(normalization, "normalization", ("before", "after"))
     empty = HughesSolver(n_cells, dt=dt)

@@ -83,10 +83,8 @@ def make_rotated_images(
     --------
     >>> from randsmap.datasets import make_rotated_images
     >>> rotated = make_rotated_images(36, shape=32)
-    >>> rotated.data.shape
-    (36, 1024)
-    >>> float(abs(rotated.data.sum(axis=1) - 1).max()) < 1e-14
-    True
+    >>> rotated.data.shape, float(abs(rotated.data.sum(axis=1) - 1).max()) < 1e-14
+    ((36, 1024), True)
     """
     n_samples = check_count(n_samples, "n_samples")
     shape = None if shape is None else _check_shape(shape)
@@ -355,10 +353,9 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.datasets import winding_number
+    >>> import numpy as np, randsmap
     >>> t = np.linspace(0, 2 * np.pi, 50, endpoint=False)
-    >>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
+    >>> randsmap.datasets.winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
     2
     """
     check_samples(latents=latents, angles=angles)

@@ -66,15 +66,12 @@ class LWRSolver:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.datasets import LWRSolver
-    >>> solver = LWRSolver(n_cells=100, dt=0.02)
+    >>> import numpy as np, randsmap
+    >>> solver = randsmap.datasets.LWRSolver(n_cells=100, dt=0.02)
     >>> rho = np.where(np.abs(solver.cell_centers) < 1, 0.8, 0.1)
-    >>> result = solver.solve(rho, 2.0, times=[0.5, 1.0, 2.0])
-    >>> result.fields.shape
-    (3, 100)
-    >>> bool(np.isclose(result.fields[-1].sum(), rho.sum(), rtol=1e-15))
-    True
+    >>> fields = solver.solve(rho, 2.0, times=[0.5, 1.0, 2.0]).fields
+    >>> fields.shape, bool(np.isclose(fields[-1].sum(), rho.sum(), rtol=1e-15))
+    ((3, 100), True)
     """
 
     n_cells: int = 400
@@ -198,10 +195,8 @@ def make_lwr(
     --------
     >>> from randsmap.datasets import make_lwr
     >>> lwr = make_lwr(3, 10, random_state=0)
-    >>> lwr.data.shape
-    (30, 400)
-    >>> float(abs(lwr.data.sum(axis=1) - 1).max()) < 1e-14
-    True
+    >>> lwr.data.shape, float(abs(lwr.data.sum(axis=1) - 1).max()) < 1e-14
+    ((30, 400), True)
     """
     solver = LWRSolver(n_cells, dt=dt)
     noise = check_number(noise, "noise", low=0.0)

@@ -479,10 +479,8 @@ def project_bounds(
         )
     result = check_out(out, (M,) if single else (n, *layout.shape))
     rows = result.reshape(n, M)
-    source = None if out is not None and rows.ctypes.data == given.ctypes.data else given
-    if out is not None and source is not None and np.shares_memory(rows, given):
-        source = given.copy()
-    project_rows(projection, rows, values, source=source)
+    rows[:] = given
+    project_rows(projection, rows, values)
     return result
 
 

@@ -175,16 +175,13 @@ def _total(w, bound):
     return float(value[0, 0]), float(size[0, 0])
 
 
-def project_rows(projection: Any, F: _Values, values: _Values | None = None, source: _Values | None = None) -> _Values:
+def project_rows(projection: Any, F: _Values, values: _Values | None = None) -> _Values:
     """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
 
-    Rows of `source` (n, M) are copied to F first. ValueError, which names the row, if it is too large or the projection
-    does not converge.
+    ValueError, which names the row, if it is too large or the projection does not converge.
     """
 
     def task(part):
-        if source is not None:  # just before they are projected: memory is read once
-            F[part] = source[part]
         bad = projection.project(F[part], None if values is None else values[part])
         if bad >= 0:
             raise ValueError(

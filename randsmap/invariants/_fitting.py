@@ -231,16 +231,11 @@ def fit_estimator(
 
 def constant_cells(F: NDArray[np.float64], first: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The cells of the mask (M,) with exactly the value of `first` (M,) in every row of F (n, M); -0.0 is 0.0."""
-    mask = mask.copy()
-    rows = max(1, (1 << 18) // max(1, F.shape[1]))  # most cells drop out early
+    rows = max(1, (1 << 18) // max(1, F.shape[1]))
     for start in range(0, len(F), rows):
-        active = np.flatnonzero(mask)
-        if not len(active):
+        if not mask.any():  # usual, after the first rows
             break
-        block = F[start : start + rows]
-        if len(active) < F.shape[1]:
-            block = block[:, active]
-        mask[active] = (block == first[active]).all(axis=0)
+        mask = mask & (F[start : start + rows] == first).all(axis=0)
     return mask
 
 

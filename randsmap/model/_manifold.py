@@ -79,9 +79,8 @@ class ManifoldModel(ReconstructionMixin, Model):
     A model has one norm of fields: `cell_weights` of its decoder or its encoder hold for the other as well if that has
     None, for `score`, and for the functions that measure errors of a model.
 
-    Fields may be a memory-mapped array larger than memory (`numpy.load` with mmap_mode="r"), which the package's own
-    parts read by blocks; `out` may be memory-mapped as well. `DiffusionMaps` and `KNNDecoder` copy the fields unless
-    `copy=False`, `DiffusionMaps` also unless `encoder_samples` is given. Other estimators get the array itself.
+    Fields and `out` may be memory-mapped arrays larger than memory (docs/large.md), which the package's own parts read
+    by blocks. `DiffusionMaps` without `encoder_samples` and `KNNDecoder` copy them unless `copy=False`.
 
     References
     ----------
