@@ -12,7 +12,7 @@ import randsmap
 from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.cli import main
-from randsmap.invariants import InvariantParameters, Invariants, common_values
+from randsmap.invariants import InvariantParameters, RunningInvariants, common_values
 from randsmap.model import reconstruction_errors, sampled
 from randsmap.model._errors import cautions_in_words, folds_in_words, held_out_errors, trajectories_in_words
 from randsmap.tuning import advised_components, choose_parametric, search_summary
@@ -90,7 +90,7 @@ def test_samples_are_those_of_the_model_and_keep_shape_and_type(bumps, tmp_path,
 
 def test_the_common_mass_or_the_reason_why_there_is_none(bumps):
     F, _ = bumps
-    mass = Invariants.of(InvariantParameters(invariants="mass"), 60)
+    mass = RunningInvariants.of(InvariantParameters(invariants="mass"), 60)
     values, reason = common_values(F, mass)
     assert abs(values[0] - 1) < 1e-14 and not reason
     values, reason = common_values(F * np.linspace(1, 2, len(F))[:, None], mass)

@@ -27,7 +27,7 @@ from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
 from randsmap.decoders._auto import check_groups
-from randsmap.invariants import InvariantParameters, Invariants, common_values, fit_estimator, norm_weights
+from randsmap.invariants import InvariantParameters, RunningInvariants, common_values, fit_estimator, norm_weights
 from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors
 from randsmap.snapshots import (
     HAVE_NAMES,
@@ -287,7 +287,7 @@ def _kept(arguments, checked, layout, dtype):
     mass = None
     if arguments.invariants != "none":
         wanted = InvariantParameters(invariants="mass", cell_weights=kept["cell_weights"])
-        given = Invariants.of(wanted, checked.shape[1])
+        given = RunningInvariants.of(wanted, checked.shape[1])
         mass, reason = common_values(checked, given, dtype)
         if mass is not None:
             by = "" if kept["cell_weights"] is None else " by the cells' weights"

@@ -51,7 +51,7 @@ from randsmap.decoders._ridge_fit import (
     is_map,
 )
 from randsmap.features import FourierFeatures, SigmoidFeatures
-from randsmap.invariants import InvariantParameters, Invariants, RunningInvariants
+from randsmap.invariants import InvariantParameters, RunningInvariants
 from randsmap.maps.linear_map import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
@@ -446,7 +446,7 @@ class RandomFeatureRegression(RidgeDecoder):
             self._field_shape = layout
             sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
             if isinstance(self, InvariantParameters):
-                running = RunningInvariants.of(Invariants.of(self, M))
+                running = RunningInvariants.of(self, M)
             # parameters may have been set since `fit_features`
             before = replace(before, sums=sums, running=running, free_bias=sums.centred, projected=running is not None)
         else:

@@ -262,7 +262,7 @@ def _settings(decoder):
         "solver": decoder.solver,
     }
     if fit.running is not None:
-        given = fit.running.given
+        given = fit.running
         settings |= {"invariants": given.matrix, "invariant_values": given.values, "invariant_tol": given.tol}
         settings |= {"cell_weights": given.cell_weights, "bounds": given.bounds}
     return settings

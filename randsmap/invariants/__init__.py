@@ -14,7 +14,6 @@ from randsmap.invariants._bounds import invariant_values as invariant_values
 from randsmap.invariants._bounds import own_values as own_values
 from randsmap.invariants._bounds import values_of_rows as values_of_rows
 from randsmap.invariants._fitting import InvariantParameters as InvariantParameters
-from randsmap.invariants._fitting import Invariants as Invariants
 from randsmap.invariants._fitting import RunningInvariants as RunningInvariants
 from randsmap.invariants._fitting import common_values as common_values
 from randsmap.invariants._fitting import fit_estimator as fit_estimator

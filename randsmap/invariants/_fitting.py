@@ -22,6 +22,7 @@ from randsmap.invariants._bounds import check_bounds, check_within, invariant_va
 _EPS = np.finfo(float).eps
 # relative deviation from the invariants that the number type of the training data explains
 _TOLERANCE = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-4}
+_Values = NDArray[np.float64]
 _Sums = tuple[tuple[float, float], ...]  # of each invariant: a sum in two numbers, high and low
 _VARYING = (
     "If the values vary from field to field (in- and outflow), pass invariant_tol=1.0, and the values of "
@@ -86,52 +87,7 @@ class InvariantParameters:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Invariants:
-    """Linear invariants C^T f = m and bounds of fields f, checked, before any field was seen."""
-
-    matrix: NDArray[np.float64]  # C (M, q), one invariant per column
-    values: NDArray[np.float64] | None = None  # m (q,); None: the mean over the training fields
-    # |C_j^T f_i - m_j| <= tol |C_j|^T |f_i| is required of training fields, nothing from 1 on; None: by number type
-    tol: float | None = None
-    cell_weights: NDArray[np.float64] | None = None  # of the norm in which the projection is orthogonal
-    bounds: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None  # infinite where there is none
-    if_common: bool = False  # the invariants only if the training fields have common values, otherwise none
-    keep_constant_cells: bool = True  # cells with one value in all training fields keep it in every field
-
-    @classmethod
-    def of(
-        cls, parameters: Any, n_cells: int, *, layout: FieldShape | None = None, keep_constant_cells: bool = True
-    ) -> Invariants:
-        """Those that an estimator with some of the `InvariantParameters` has for fields of `n_cells` cells.
-
-        Arrays may have the shape and the labels of a field, which `layout` has; None: the estimator's, of rows of cells
-        if it has none. ValueError if a parameter is not valid.
-        """
-        names = ("invariants", "invariant_values", "invariant_tol", "bounds")
-        invariants, values, tol, bounds = (getattr(parameters, name, None) for name in names)
-        layout = layout or getattr(parameters, "_field_shape", None) or FieldShape((n_cells,))
-        if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
-            bounds = tuple(layout.values(bound, "bounds") for bound in bounds)
-        limits = check_bounds(bounds, n_cells)
-        weights = check_cell_weights(getattr(parameters, "cell_weights", None), layout)
-        matrix = _check_matrix(layout.values(invariants, "invariants", columns=True), n_cells, weights)
-        if tol is not None:
-            tol = check_number(tol, "invariant_tol", low=0)
-        if values is not None:
-            if invariants is None:
-                raise ValueError("invariant_values given without invariants (invariants=None)")
-            values = as_array([values] if np.ndim(values) == 0 else values, "invariant_values", (matrix.shape[1],))
-            check_domain(values, "invariant_values")
-        if_common = isinstance(invariants, str) and invariants == "auto" and values is None
-        return cls(matrix, values, tol, weights, limits, if_common, keep_constant_cells)
-
-    def tolerance(self, dtype: Any) -> float:
-        """Relative deviation from their invariants that fields of this number type may have."""
-        return _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
-
-
-def norm_weights(shape: FieldShape | tuple[int, ...], *given: Any) -> NDArray[np.float64] | None:
+def norm_weights(shape: FieldShape | tuple[int, ...], *given: Any) -> _Values | None:
     """Weights (M,) of the norm of fields of a shape: the first of those given, estimators have theirs; None: ones."""
     for each in given:
         if any(hasattr(each, name) for name in ("fit", "predict", "inverse_transform")):
@@ -166,24 +122,23 @@ def _check_matrix(invariants, n_cells, cell_weights):
 
 # -- Training fields -------------------------------------------------------------------------------
 def common_values(
-    F: NDArray[np.float64] | Rows, given: Invariants, dtype: DTypeLike = np.float64
-) -> tuple[NDArray[np.float64] | None, str]:
+    F: _Values | Rows, given: RunningInvariants, dtype: DTypeLike = np.float64
+) -> tuple[_Values | None, str]:
     """Values of the invariants that all training fields have in common; or None, and the reason why they have none.
 
     ValueError if something other than the invariants is wrong, such as values outside the bounds.
     """
     try:
-        return RunningInvariants.of(given).with_fields(F, dtype)[1].values, ""
+        return given.with_fields(F, dtype)[1].values, ""
     except ValueError as error:
-        none = replace(given, matrix=given.matrix[:, :0], values=None)
-        RunningInvariants.of(none).with_fields(F, dtype)
+        given.without_invariants().with_fields(F, dtype)
         return None, str(error)
 
 
-def _warn_of_nearly_common(rows, given, reason):
+def _warn_of_nearly_common(rows, matrix, reason):
     """Warn of a mass that most of the fields have but for noise: nobody may have asked for fields without one."""
     parts = [
-        (invariant_values(given.matrix, block)[0], invariant_values(given.matrix, block - rows[:1])[1])
+        (invariant_values(matrix, block)[0], invariant_values(matrix, block - rows[:1])[1])
         for _, _, block in rows.blocks(what="checking")
     ]
     masses, changes = (np.concatenate(part) for part in zip(*parts))
@@ -197,7 +152,7 @@ def _warn_of_nearly_common(rows, given, reason):
 
 def fit_estimator(
     estimator: Any,
-    F: NDArray[np.float64] | Rows,
+    F: _Values | Rows,
     dtype: DTypeLike,
     X: Any = None,
     *,
@@ -212,13 +167,11 @@ def fit_estimator(
     """
     d, M = X.shape[1] if isinstance(X, np.ndarray) and X.ndim == 2 else 0, F.shape[1]
     try:
-        given = Invariants.of(estimator, M, layout=layout, keep_constant_cells=keep_constant_cells)
-        found = RunningInvariants.of(given).with_fields(F, dtype)[1]
+        given = RunningInvariants.of(estimator, M, layout=layout, keep_constant_cells=keep_constant_cells)
+        found = given.with_fields(F, dtype)[1]
         if d > M and given.if_common and not found.matrix.shape[1]:
-            if (
-                common_values(X, Invariants.of(InvariantParameters(invariants="mass", invariant_tol=1e-4), d))[0]
-                is not None
-            ):
+            mass = InvariantParameters(invariants="mass", invariant_tol=1e-4)
+            if common_values(X, RunningInvariants.of(mass, d))[0] is not None:
                 raise ValueError("all latents have one mass, and the fields none. If not, invariants=None says so")
         return found
     except ValueError as error:
@@ -229,7 +182,7 @@ def fit_estimator(
         ) from None
 
 
-def constant_cells(F: NDArray[np.float64], first: NDArray[np.float64], mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def constant_cells(F: _Values, first: _Values, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The cells of the mask (M,) with exactly the value of `first` (M,) in every row of F (n, M); -0.0 is 0.0."""
     rows = max(1, (1 << 18) // max(1, F.shape[1]))
     for start in range(0, len(F), rows):
@@ -241,33 +194,65 @@ def constant_cells(F: NDArray[np.float64], first: NDArray[np.float64], mask: NDA
 
 @dataclass(frozen=True, eq=False)
 class RunningInvariants:
-    """Statistics of the fields seen so far, in O(M + q) numbers, from which their invariants follow.
+    """Linear invariants C^T f = m and bounds of fields, checked, and statistics of the fields seen so far.
 
-    The checks of all the fields seen are exact, although their values m move with the mean:
+    They are O(M + q) numbers. The checks of all the fields seen are exact, although their values m move with the mean:
     |C_j^T f_i - m_j| <= tol_i |C_j|^T |f_i| for all i if and only if the largest C_j^T f_i - tol_i |C_j|^T |f_i| is
     at most m_j and the smallest C_j^T f_i + tol_i |C_j|^T |f_i| at least m_j. From tol = 1 on nothing is required
     of the fields: their values may vary.
     """
 
-    given: Invariants
-    n: int  # fields seen
-    constant: NDArray[np.bool_]  # (M,): the cells with one value in all of them
-    first: NDArray[np.float64]  # (M,): the first field
+    matrix: _Values  # C (M, q), one invariant per column
+    values: _Values | None  # m (q,); None: the mean over the training fields
+    tol: float | None  # None: by number type
+    cell_weights: _Values | None  # of the norm in which the projection is orthogonal
+    bounds: tuple[_Values, _Values] | None  # infinite where there is none
+    if_common: bool  # the invariants only if the training fields have common values, otherwise none
+    constant: NDArray[np.bool_]  # (M,): the cells with one value in all fields seen, if such cells are to keep it
+    first: _Values  # (M,): the first field
     sums: _Sums  # of C_j^T f_i
     scale_sums: _Sums  # of |C_j|^T |f_i|
-    lowest: NDArray[np.float64]  # (q,): what the values m may be
-    highest: NDArray[np.float64]
+    lowest: _Values  # (q,): what the values m may be
+    highest: _Values
+    n: int = 0  # fields seen
 
     @classmethod
-    def of(cls, given: Invariants) -> RunningInvariants:
-        """No fields seen."""
-        M, q = given.matrix.shape
-        none = ((0.0, 0.0),) * q
-        constant = np.full(M, bool(given.keep_constant_cells))
-        return cls(given, 0, constant, np.zeros(M), none, none, np.full(q, -np.inf), np.full(q, np.inf))
+    def of(
+        cls, parameters: Any, n_cells: int, *, layout: FieldShape | None = None, keep_constant_cells: bool = True
+    ) -> RunningInvariants:
+        """Those that an estimator with some of the `InvariantParameters` has for fields of `n_cells` cells, none seen.
+
+        Arrays may have the shape and the labels of a field, which `layout` has; None: the estimator's, of rows of cells
+        if it has none. ValueError if a parameter is not valid.
+        """
+        names = ("invariants", "invariant_values", "invariant_tol", "bounds")
+        invariants, values, tol, bounds = (getattr(parameters, name, None) for name in names)
+        layout = layout or getattr(parameters, "_field_shape", None) or FieldShape((n_cells,))
+        if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
+            bounds = tuple(layout.values(bound, "bounds") for bound in bounds)
+        limits = check_bounds(bounds, n_cells)
+        weights = check_cell_weights(getattr(parameters, "cell_weights", None), layout)
+        matrix = _check_matrix(layout.values(invariants, "invariants", columns=True), n_cells, weights)
+        q = matrix.shape[1]
+        if tol is not None:
+            tol = check_number(tol, "invariant_tol", low=0)
+        if values is not None:
+            if invariants is None:
+                raise ValueError("invariant_values given without invariants (invariants=None)")
+            values = as_array([values] if np.ndim(values) == 0 else values, "invariant_values", (q,))
+            check_domain(values, "invariant_values")
+        if_common = isinstance(invariants, str) and invariants == "auto" and values is None
+        constant, none = np.full(n_cells, keep_constant_cells), ((0.0, 0.0),) * q
+        statistics = constant, np.zeros(n_cells), none, none, np.full(q, -np.inf), np.full(q, np.inf)
+        return cls(matrix, values, tol, weights, limits, if_common, *statistics)
+
+    def without_invariants(self) -> RunningInvariants:
+        """The bounds and constant cells alone."""
+        bounds = replace(self, matrix=self.matrix[:, :0], values=None, if_common=False)
+        return replace(bounds, sums=(), scale_sums=(), lowest=self.lowest[:0], highest=self.highest[:0])
 
     def with_fields(
-        self, F: NDArray[np.float64] | Rows, dtype: DTypeLike = np.float64
+        self, F: _Values | Rows, dtype: DTypeLike = np.float64
     ) -> tuple[RunningInvariants, AffineInvariants]:
         """The statistics with the fields F (n, M), which came as `dtype`, and the invariants of all fields.
 
@@ -277,30 +262,29 @@ class RunningInvariants:
         first = self.first if self.n else rows[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
         constant, parts = self.constant, []
         for start, _, block in rows.blocks(what="checking"):  # one pass of a file
-            if self.given.bounds is not None:
-                check_within(block, *self.given.bounds, dtype, start)
-            parts.append(invariant_values(self.given.matrix, block))
+            if self.bounds is not None:
+                check_within(block, *self.bounds, dtype, start)
+            parts.append(invariant_values(self.matrix, block))
             constant = constant_cells(block, first, constant)
         found, scale = (np.concatenate(part) for part in zip(*parts))
-        tol, lowest, highest = self.given.tolerance(dtype), -np.inf, np.inf
+        tol = _TOLERANCE.get(np.dtype(dtype), 1e-6) if self.tol is None else self.tol
+        lowest, highest = -np.inf, np.inf
         if tol < 1:
             lowest = (found - tol * scale).max(axis=0, initial=-np.inf)
             highest = (found + tol * scale).min(axis=0, initial=np.inf)
         new = self._plus(len(rows), constant, first, found.T.tolist(), scale.T.tolist(), lowest, highest)
-        new = replace(new, given=replace(self.given, if_common=False))  # decided by the first fields
         invariants = new.invariants()
         try:
             new.check(found, scale, tol, invariants.values, " of this batch" if self.n else "")
         except ValueError as error:
-            if not self.given.if_common:
+            if not self.if_common:
                 raise
-            _warn_of_nearly_common(rows, new.given, error)
-            given = replace(new.given, matrix=new.given.matrix[:, :0])
-            new = replace(new, given=given, sums=(), scale_sums=(), lowest=new.lowest[:0], highest=new.highest[:0])
+            _warn_of_nearly_common(rows, self.matrix, error)
+            new = new.without_invariants()
             invariants = new.invariants()
         if not self.n:
             invariants.warn_of_dependent()
-        return new, invariants
+        return replace(new, if_common=False), invariants  # decided by the first fields
 
     def merged(self, other: RunningInvariants) -> tuple[RunningInvariants, AffineInvariants]:
         """The statistics with the fields that another of the same parameters has seen, and the invariants of all.
@@ -333,24 +317,21 @@ class RunningInvariants:
 
     def invariants(self) -> AffineInvariants:
         """The invariants of the fields seen."""
-        given = self.given
-        values = self._mean(self.sums) if given.values is None else given.values
-        first, varying = self.first[self.constant], given.values is None and given.tol is not None and given.tol >= 1
-        return AffineInvariants.of(
-            given.matrix, values, self.constant, first, given.cell_weights, given.bounds, varying
-        )
+        values = self._mean(self.sums) if self.values is None else self.values
+        first, varying = self.first[self.constant], self.values is None and self.tol is not None and self.tol >= 1
+        return AffineInvariants.of(self.matrix, values, self.constant, first, self.cell_weights, self.bounds, varying)
 
     def _mean(self, sums):
         return np.array([high / self.n for high, _ in sums])
 
-    def missed(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+    def missed(self, values: _Values) -> NDArray[np.intp]:
         """The invariants that some of the fields seen do not have with these values."""
         slack = 8 * _EPS * (self._mean(self.scale_sums) + np.abs(values))
         return np.flatnonzero(~((self.lowest - slack <= values) & (values <= self.highest + slack)))
 
-    def check(self, found: Any, scale: Any, tol: float, values: NDArray[np.float64], where: str) -> None:
+    def check(self, found: Any, scale: Any, tol: float, values: _Values, where: str) -> None:
         """ValueError that names a field of the last batch if the fields do not satisfy the invariants."""
-        typical, given = self._mean(self.scale_sums), self.given.values
+        typical, given = self._mean(self.scale_sums), self.values
         if given is not None:
             for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
