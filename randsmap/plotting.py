@@ -1018,12 +1018,8 @@ def plot_shape(shape: Any) -> tuple[int, ...]:
 
 
 def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
-    """Arrays for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape.
-
-    Each is one field in its shape, flattened, or the only one of an array; by default `shape` is that of the first
-    array of two axes. ValueError or TypeError for any other array.
-    """
-    if shape is None:
+    """Single fields for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape, or an error."""
+    if shape is None:  # that of the first array of two axes
         shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]
         shape = next((own for own in shapes if len(own) == 2), None)
     arrays = {name: _plot_array(field, name, shape) for name, field in fields.items()}

@@ -70,10 +70,8 @@ def _with_negative_bounds(argv: Sequence[str]) -> list[str]:
 
 
 def _is_of_the_user(error: Exception) -> bool:
-    """True for errors of files and memory, and for those that a `raise` statement of this package made.
-
-    Others (of an operator, NumPy, a failed import) are faults of the package, whose traceback is needed.
-    """
+    """True for errors of files and memory, and for those that a `raise` statement of this package made."""
+    # others (of an operator, NumPy, a failed import) are faults of the package, whose traceback is needed
     if isinstance(error, OSError | MemoryError):
         return True
     if isinstance(error, ImportError):
@@ -88,10 +86,7 @@ def _is_of_the_user(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def _as_a_command() -> Iterator[None]:
-    """Print warnings without the line of source; SIGTERM, by which batch systems stop a job, is an exception.
-
-    So temporary files are removed.
-    """
+    """Print warnings without the line of source; SIGTERM of a batch system is an exception, which cleans up."""
     with contextlib.ExitStack() as stack:
         stack.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
         warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"

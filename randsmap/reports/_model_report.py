@@ -203,10 +203,7 @@ def decoded_rows(model: Any, latents: _Values, F: _Values) -> _Values:
 
 
 def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -> Evaluation:
-    """Encode and decode the snapshots (n, M), n >= 1; a large memory-mapped array is read once, by blocks.
-
-    Given the latents (n, d) of the fields that are wanted, these are decoded.
-    """
+    """Encode and decode snapshots (n, M), or decode latents (n, d) of them; a large mapping is read once, by blocks."""
     rows = Rows.of(snapshots, "snapshots")
     C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
     n_invariants = C.shape[1]
@@ -243,11 +240,8 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
 
 
 def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
-    """Rows of the largest errors, the largest first, without neighbours of those chosen, which would look the same.
-
-    From other groups where there are any, else from rows at least a twentieth of all away.
-    """
-    left = errors.astype(float)
+    """Rows of the largest errors, the largest first, each of another group or at least a twentieth of all rows away."""
+    left = errors.astype(float)  # without what would look the same
     if groups is not None and len(np.unique(groups)) < count:
         groups = None
     chosen: list[int] = []
@@ -292,16 +286,25 @@ def model_pictures(
     shape: tuple[int, ...] | None,
     mesh: tuple[ArrayLike, ArrayLike] | None,
 ) -> Iterator[dict[str, Any]]:
-    """The pictures one after another: errors, fields of the rows `worst`, embedding, leverage, invariants.
-
-    `shape` is the shape of a field that is a plane, `mesh` the mesh that it lies on; both are None for a line.
-    """
+    """Errors, fields of the rows `worst`, embedding, leverage, invariants; shape and mesh are None for lines."""
     yield _errors(found, groups)
     yield _fields(model, found, worst, shape, mesh)
     yield from _embeddings(found)
     if found.leverage is not None:
-        yield _leverage(found)
-    yield _invariants(found)
+        what = "Leverage measures how far a snapshot is from those that the decoder was fitted to."
+        caption = f"{what} Beyond the limit a field is extrapolated."
+        given = found.leverage, found.l2[found.examined]
+        yield _small("Errors and leverage", caption, plotting.plot_leverage, *given, limit=found.limit)
+    title = f"Error of the {found.conserved}"
+    caption = f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows."
+    yield _small(title, caption, plotting.plot_errors, found.invariants, label=title.lower())
+
+
+def _small(title, caption, plot, *arrays, **options):
+    """A picture by a function of `plotting` that shares its row of the page."""
+    figure, ax = plotting.new_axes(_SMALL)
+    plot(*arrays, ax=ax, **options)
+    return picture(title, caption, figure)
 
 
 def _errors(found, groups):
@@ -311,25 +314,6 @@ def _errors(found, groups):
     along = "the rows of the snapshots" if groups is None else "the rows of each group"
     caption = f"Errors of the decoded snapshots along {along}."
     return picture("Errors", caption, *(figure for figure, _ in panels))
-
-
-def _leverage(found):
-    figure, ax = plotting.new_axes(_SMALL)
-    plotting.plot_leverage(found.leverage, found.l2[found.examined], limit=found.limit, ax=ax)
-    return picture(
-        "Errors and leverage",
-        "Leverage measures how far a snapshot is from those that the decoder was fitted to. Beyond the limit a "
-        "field is extrapolated.",
-        figure,
-    )
-
-
-def _invariants(found):
-    title = f"Error of the {found.conserved}"
-    figure, ax = plotting.new_axes(_SMALL)
-    plotting.plot_errors(found.invariants, label=title.lower(), ax=ax)
-    caption = f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows."
-    return picture(title, caption, figure)
 
 
 def _embeddings(found):
@@ -351,12 +335,11 @@ def _embedding(found, some, pair, values, label, log=False):
     points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
     if d == 1:
         points, names = np.column_stack([order, points]), ["row", *names]
-    figure, ax = plotting.new_axes(_SMALL)
-    plotting.plot_embedding(points, values[order], label=label, names=names, log=log, ax=ax)
     which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
     part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
-    title = f"Embedding, by {'error' if log else label}"
-    return picture(title, f"Latent {which}, coloured by the {label}{part}.", figure)
+    title, caption = f"Embedding, by {'error' if log else label}", f"Latent {which}, coloured by the {label}{part}."
+    style = {"label": label, "names": names, "log": log}
+    return _small(title, caption, plotting.plot_embedding, points, values[order], **style)
 
 
 def _fields(model, found, worst, shape, mesh):
@@ -413,7 +396,9 @@ def _as_seen(truth, decoded, shape, mesh):
     """Arguments of `plot_comparison`: of lines and planes no more cells than can be seen."""
     fields = {"truth": truth, "decoded": decoded}
     if shape is not None:
-        coarse = {name: _coarse(field) for name, field in plotting.plot_arrays(fields, shape).items()}
+        planes = plotting.plot_arrays(fields, shape)
+        rows, columns = (slice(None, None, -(-size // _MOST_CELLS)) for size in planes["truth"].shape)
+        coarse = {name: plane[rows, columns] for name, plane in planes.items()}
         return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
     if mesh is not None:
         return {**fields, "mesh": mesh}
@@ -432,12 +417,6 @@ def _most_variable_cells(truth, decoded):
         for pick in (np.argmin, np.argmax):
             kept += [a + int(pick(values[a:b])) for a, b in zip(edges[:-1], edges[1:])]
     return np.unique(kept)
-
-
-def _coarse(field):
-    """A plane of no more cells than can be seen."""
-    rows, columns = (-(-size // _MOST_CELLS) for size in field.shape)
-    return field[::rows, ::columns]
 
 
 # --- words and tables ----------------------------------------------------------------------------

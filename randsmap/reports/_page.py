@@ -25,10 +25,7 @@ WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a pho
 
 
 def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
-    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages.
-
-    The caption stands for the picture where none is seen, too: it says what kind of picture it is.
-    """
+    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
     kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
     images = [_image(figure, kind) for figure, kind in zip(figures, kinds)]
     return {"title": title, "caption": caption, "images": images}

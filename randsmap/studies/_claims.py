@@ -60,13 +60,11 @@ def read_claims() -> list[Claim]:
 
 
 def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim]:
-    """The claims about at least one data set of the results, in the order of the paper's argument.
+    """The claims about data sets of the results, without the user's own, in the order of the paper's argument.
 
-    Results of the user's own data do not count. A data set that is not among the results leaves a claim about it open
-    if `missing`; else the results alone decide, as in the report of one study.
-
-    Each claim has three more keys: "verdict", "measured" (the figures, or why they cannot be compared) and "paper" (the
-    verdict of the same tests on the paper's own tables).
+    A data set that is not among the results leaves a claim about it open if `missing`, else the others alone decide.
+    Three more keys: "verdict", "measured" (the figures, or why they cannot be compared) and "paper" (the verdict of the
+    same tests on the paper's own tables).
     """
     ours = _by_size(row for result in results if result.options.get("data") is None for row in result.rows)
     paper = _by_size(paper_rows(), is_paper=True)
@@ -82,10 +80,8 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim
 
 
 def _by_size(rows: Iterable[Row], is_paper: bool = False) -> dict[str, dict[int, list[Row]]]:
-    """{data set: {training size: rows}}, with the "names" that claims have for the decoder of a row.
-
-    The paper's RANDSMAP is the closed form, too, and its one DDM is the starred one, "DDM-r".
-    """
+    """{data set: {training size: rows}}, with the "names" that claims have for the decoder of a row."""
+    # the paper's RANDSMAP is the closed form, too, and its one DDM is the starred one, "DDM-r"
     found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
         label = row["decoder"]

@@ -242,22 +242,12 @@ COLUMNS = (
     *(f"ratio_{quantity}" for quantity in QUANTITIES),
     *("on_edge", "extra", "runs"),
 )
-# columns that a narrow terminal leaves out, in this order, with their names in a sentence
-_DISPENSABLE = {
-    "percentiles": "percentiles",
-    "ratio_conservation": "ratio of conservation",
-    "ratio_seconds": "ratio of seconds",
-    "ratio_rel_linf": "ratio of rel. Linf",
-    "paper_rel_linf": "the paper's rel. Linf",
-    "rel_linf": "rel. Linf",
-    "ratio_rel_l2": "ratio of rel. L2",
-    "paper_seconds": "the paper's seconds",
-    "paper_conservation": "the paper's conservation",
-    "hyperparameter": "tuned value",
-    "seconds": "seconds",
-    "paper_rel_l2": "the paper's rel. L2",
-    "conservation": "conservation",
-}
+# columns that a narrow terminal leaves out, in this order
+_DISPENSABLE = (
+    *("percentiles", "ratio_conservation", "ratio_seconds", "ratio_rel_linf", "paper_rel_linf", "rel_linf"),
+    *("ratio_rel_l2", "paper_seconds", "paper_conservation", "hyperparameter", "seconds", "paper_rel_l2"),
+    "conservation",
+)
 
 
 def features_text(fraction: float) -> str:
@@ -281,11 +271,7 @@ def paper_rows() -> list[Row]:
 
 
 def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
-    """The rows with the paper's figures for the same decoder, and ratios, added as columns.
-
-    The paper's row is found by dataset, split, features_per_sample, n_train and ``paper_decoder`` (if that key is
-    missing, ``decoder``). paper=False leaves the columns empty.
-    """
+    """The rows with the paper's figures for the same decoder (or ``paper_decoder``), and ratios; or empty columns."""
     key = ("dataset", "split", "decoder", "features_per_sample", "n_train")
     known = {tuple(row[k] for k in key): row for row in paper_rows()} if paper else {}
     joined = []
@@ -469,7 +455,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     width = terminal_width() if width is None else width
     tables = split_tables(rows)
     for n_left_out in range(len(_DISPENSABLE) + 1):
-        without = list(_DISPENSABLE)[:n_left_out]
+        without = _DISPENSABLE[:n_left_out]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
         if max(len(line) for lines in texts for line in lines) <= width:
             break
@@ -481,9 +467,17 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     notes = legend(rows)
     missing = [key for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)]
     if missing:
-        names = "; ".join(_DISPENSABLE[key] for key in missing)
+        names = "; ".join(map(_column_name, missing))
         notes.append(f"Not shown at {width} characters per line: {names}.")
     return "\n".join(parts + [line for note in notes for line in textwrap.wrap(note, max(width, 20))])
+
+
+def _column_name(key):
+    """A column of `_DISPENSABLE` in a sentence."""
+    words = {"ratio_": "ratio of ", "paper_": "the paper's ", "hyperparameter": "tuned value", **QUANTITIES}
+    for part, word in words.items():
+        key = key.replace(part, word)
+    return key
 
 
 def _with_short_names(lines, width):

@@ -271,11 +271,8 @@ def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.int
 
 
 def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
-    """Rows for training, validation and testing such that no trajectory is in two parts.
-
-    Whole trajectories are dealt out until a part has its size; the surplus of its last one is not used. Testing gets
-    the trajectories that are left, so it may be a little smaller.
-    """
+    """Rows for training, validation and testing such that no trajectory is in two parts; testing may have fewer."""
+    # whole trajectories are dealt out until a part has its size; the surplus of its last one is not used
     rng = np.random.RandomState(seed)
     names = rng.permutation(np.unique(trajectories))
     ends = np.cumsum([0, *(np.count_nonzero(trajectories == name) for name in names)])
@@ -295,11 +292,8 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
 
 
 def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], conserves: bool) -> Values:
-    """Relative L2, relative Linf and mass error of each reconstruction, (3, n); NaN where no mass is conserved.
-
-    The references are the usual L2 and maximum norms of a field, so that a field that is empty, or much smaller than
-    usual, does not decide a mean alone.
-    """
+    """Relative L2, relative Linf and mass error of each reconstruction, (3, n); NaN where no mass is conserved."""
+    # the usual norms of a field: one that is empty, or much smaller than usual, does not decide a mean alone
     l2, linf = references
     mass = abs(F.sum(axis=1)) if conserves else np.nan  # 1 in the paper's data
     errors = scaled_l2(F, F_hat, reference=l2), scaled_linf(F, F_hat, reference=linf)
@@ -315,11 +309,9 @@ def harmonics_map(
     weights: Sequence[float],
     ranks: Sequence[int],
 ) -> Values:
-    """Mean relative L2 validation error of double diffusion maps over w_2 and the number r of harmonics.
+    """Mean relative L2 validation error of double diffusion maps over w_2 and r, the paper's map (Figs. DM_GH_tuning).
 
-    This is the paper's exhaustive search (Figs. DM_GH_tuning), of shape (len(weights), len(ranks)). The `weights` w_2
-    are kernel widths in units of the median distance; the `ranks` r ascend and are below the number of training points.
-    Harmonics whose eigenvalue is round-off are left out, as in `DoubleDiffusionMapsDecoder`.
+    The weights w_2 are kernel widths in units of the median distance; the ranks r ascend, below the number of points.
     """
     n = len(Y_train)
     start = np.random.RandomState(0).standard_normal(n)  # so that the same bits come out again
@@ -328,7 +320,7 @@ def harmonics_map(
         K, epsilon = gaussian_of_data(Y_train, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
         eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
-        # harmonics divide by their eigenvalues, which would blow up round-off
+        # as in the decoder: harmonics divide by their eigenvalues, which would blow up round-off
         kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
         eigenvalues, V = eigenvalues[:kept], V[:, :kept]
         harmonics = gaussian_kernel(Y_validation, Y_train, epsilon=epsilon) @ (V / eigenvalues)
@@ -519,10 +511,7 @@ class Part:
         return self._piece("ddm-map", make)
 
     def _tuning_fields(self, whole):
-        """Training and validation fields for tuning, and the seconds it took to make them.
-
-        They are the fields if `whole`, else their coefficients in the leading modes if the study wants these.
-        """
+        """Fields to tune and validate with, or their leading modes if the study wants it and not `whole`; seconds."""
         F_validation = self._F_validation[: self._study.tuning_samples]
         if whole or self._study.tuning_left_out is None:
             return self._F_train, F_validation, 0.0

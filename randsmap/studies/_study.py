@@ -193,10 +193,7 @@ def quick_form(study: Study) -> Study:
 
 
 def user_study(study: Study, path: Path) -> tuple[Study, Values]:
-    """The study of the user's own snapshots in a file, and these (n, n_cells), memory-mapped if large.
-
-    ValueError if they are too few, or have not all the same mass although the study's decoders keep it.
-    """
+    """The study of the user's own snapshots in a file, and these (n, n_cells); ValueError where they do not suit."""
     fields = as_array(flattened(randsmap.read_snapshots(path), str(path))[0], str(path))
     n, M = fields.shape
     if study.conserves:
@@ -247,11 +244,8 @@ def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
 def paper_cases(
     ranges: Mapping[str, tuple[float, float]], *, conserves: bool, d: int, starred: tuple[float, int] | None = None
 ) -> tuple[DecoderCase, ...]:
-    """The decoders of a study's tables, then those that the paper lacks.
-
-    `ranges` are the lowest and highest values of the tuned parameters. They become ten values: a geometric sequence for
-    the length scale of the Gaussian kernel (the paper's "sigma_w"), arithmetic ones for the others. `d`: POD modes.
-    """
+    """The decoders of a study's tables, by the ranges of the tuned parameters, then those that the paper lacks."""
+    # ten values: a geometric sequence for the Gaussian kernel's length scale (the paper's "sigma_w"), else arithmetic
     grids = {name: np.linspace(*ends, 10) for name, ends in ranges.items()}
     grids["length_scale"] = np.geomspace(*ranges["length_scale"], 10)
     grids["n_neighbors"] = np.unique(grids["n_neighbors"].round().astype(int))
@@ -369,8 +363,7 @@ class View:
 def summary_statistics(F: Values, axes: Sequence[Values]) -> Values:
     """Mean, variance and skewness of densities F (n, n_cells) along each axis (paper, Figs. LWR_data, Hughes_data).
 
-    Columns are those along the first axis, then along the second; NaN where negative values make a variance or a mass
-    that is not positive. The densities need not be normalised.
+    NaN where negative values make a variance or a mass that is not positive. Densities need not be normalised.
     """
     F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
     columns = []
