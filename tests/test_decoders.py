@@ -264,7 +264,7 @@ def test_a_linear_map_is_the_matrix_product(n, P):
     Phi = np.hstack([np.ones((n, 1)), 0.5 * np.cos(Y @ W + b)])
     bound = 4 * (P + 8) * EPS * (np.abs(Phi) @ np.abs(A)).max()
     arrays = {"weights": W, "offsets": b}
-    basis = Basis(kind=FEATURE_MAP, n_components=3, size=P, function=COSINE, scale=0.5, arrays=arrays)
+    basis = Basis(kind=FEATURE_MAP, n_components=3, function=COSINE, scale=0.5, arrays=arrays)
     assert np.abs(LinearMap(basis, A).fields(Y) - Phi @ A).max() <= bound
     assert np.abs(LinearMap(identity_basis(P), A).fields(np.ascontiguousarray(Phi[:, 1:])) - Phi @ A).max() <= bound
     B = rng.normal(size=(P + 1, 4))

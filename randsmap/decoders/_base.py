@@ -425,23 +425,14 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
     arrays; for others `check_available` says why there is none.
     """
 
+    linear_map = of_fit("linear_map")
     coef_ = of_fit("coefficients")
     freeze = freeze
-
-    @property
-    def linear_map(self) -> Any:
-        """The map from latents to fields."""
-        return self.fitted.linear_map
 
     def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
         """X as points (n, d); `others` are for these rows."""
         check_samples(X=X, **others)
         return validate_data(self, X, reset=False)
-
-    @property
-    def _box(self):
-        points = self.fitted.training_points
-        return np.stack([points.min(axis=0), points.max(axis=0)])
 
     @compiled
     def predict(

@@ -135,6 +135,7 @@ class BlendFit(Fit):
     smoothing: float = saved(Parameter(float, low=0))  # see `geometric_median`
     invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
 
+    training_points = property(lambda self: self.points * self.latent_scale)
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
     not_frozen = (
         "C knows feature maps and kernels, not the median of several decoders' fields. Fit a clone of one of its "
@@ -145,10 +146,6 @@ class BlendFit(Fit):
     @cached_property
     def index(self) -> NeighborIndex:
         return NeighborIndex(self.points)
-
-    @property
-    def training_points(self) -> _Values:
-        return self.points * self.latent_scale
 
     @cached_property
     def linear_map(self) -> LinearMap:

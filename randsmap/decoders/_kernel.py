@@ -58,6 +58,8 @@ class KernelFit(Fit):
     regularization: float = saved(Parameter(float, low=0), default=0.0)
     weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
 
+    training_points = property(lambda self: self.points * self.lengths)
+
     def _restore(self) -> None:
         if (self.kind == "multi-gaussian") != (self.frequencies is not None):
             raise ValueError("frequencies belong to the multi-Gaussian kernel")
@@ -92,10 +94,6 @@ class KernelFit(Fit):
     def weighted(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
         """A (n, m), a row for each training point, times the roots of their weights."""
         return A if self.weights is None else np.ascontiguousarray(A * np.sqrt(self.weights)[:, None])
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        return self.points * self.lengths
 
     @cached_property
     def linear_map(self) -> LinearMap:
@@ -301,6 +299,8 @@ class HarmonicFit(Fit):
     expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
 
+    training_points = property(lambda self: self.points * self.latent_scale)
+
     def _restore(self) -> None:
         if (self.weights is None) == (self.expanded is None):
             raise ValueError("one of weights and expanded must be there, not both")
@@ -312,10 +312,6 @@ class HarmonicFit(Fit):
     @property
     def radial(self) -> Radial:
         return Radial.gaussian(_distances.kernel_scale(self.epsilon))
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        return self.points * self.latent_scale
 
     @cached_property
     def linear_map(self) -> LinearMap:

@@ -55,6 +55,8 @@ class KNNFit(Fit):
     encoder: Any = saved(Part("transform", n_in="M", n_out="d", optional=True))
     n_neighbors: int = saved(Count("k"))
 
+    training_points = property(lambda self: self.latents)
+
     def _restore(self) -> None:
         if self.n_neighbors > len(self.latents):
             raise ValueError(f"{self.n_neighbors} neighbours among {len(self.latents)} points")
@@ -165,10 +167,6 @@ class KNNFit(Fit):
         other = replace(self, n_neighbors=k)
         vars(other).update({name: value for name, value in vars(self).items() if name in _COMPUTED})
         return other
-
-    @property
-    def training_points(self) -> _Values:
-        return self.latents
 
     @cached_property
     def leverage(self) -> Leverage:

@@ -172,7 +172,7 @@ class RandomFeatureRegression(RidgeDecoder):
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     _fitted: Any = None  # a RidgeFit
-    _stream: Any = None  # that of the batches so far, before it is solved for
+    _stream: Any = None  # that of the batches so far, not solved for; None before the first one and after `fit`
     # a model file holds the fit: sums take more memory, and are of no use to those who decode
     _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
 
@@ -183,11 +183,7 @@ class RandomFeatureRegression(RidgeDecoder):
         self.solve()
         return self._fitted
 
-    @property
-    def stream(self) -> Any:
-        """The fit to the batches so far, not solved for; None before the first one and after `fit`."""
-        return self._stream
-
+    stream = property(lambda self: self._stream)
     features_ = _of_latest("features")
     latent_scale_ = _of_latest("latent_scale")
     coef_ = of_fit("A")
@@ -246,8 +242,8 @@ class RandomFeatureRegression(RidgeDecoder):
         else:
             F, solution = full_fields(F), partial(_training_constrained, rows, invariants)
         # the points are kept for the leverage, while the caller may change X
-        known = {"points": X.copy(), "n_samples": len(X), "weights": weights}
-        fit = self._begin(features, scale, invariants=invariants, synthesis=synthesis, **known)
+        known = {"invariants": invariants, "synthesis": synthesis, "n_samples": len(X), "weights": weights}
+        fit = self._begin(features, scale, points=X.copy(), **known)
 
         def fit_with(regularization):
             return fit.completed(solution(coordinates_of(F), regularization), regularization, F)

@@ -57,6 +57,8 @@ class RidgeFit(Fit):
     factor_mean: NDArray[np.float64] | None = saved(Array("P", optional=True), default=None)
     factor_offset: float = saved(Parameter(float, low=0, high=1), default=0.0)
 
+    training_points = property(lambda self: self.points)
+
     def _restore(self) -> None:
         M = self.coefficients.shape[1]
         if self.synthesis is None and self.invariants is not None and len(self.invariants.constant) != M:
@@ -130,10 +132,6 @@ class RidgeFit(Fit):
         if self.synthesis is None:
             return LinearMap(basis, self.coefficients, projected)
         return LinearMap(basis, self.synthesis, projected, self.coefficients)
-
-    @property
-    def training_points(self) -> NDArray[np.float64]:
-        return self.points
 
     @cached_property
     def leverage(self) -> Leverage:

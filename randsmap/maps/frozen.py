@@ -368,8 +368,7 @@ def freeze(
     >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
     True
     """
-    # smallest and largest latents (2, d) of the training points, if they are known
-    linear, is_table, box, points = self.linear_map, kind == "table", getattr(self, "_box", None), None
+    linear, is_table, points = self.linear_map, kind == "table", None
     check_choice(precision, "precision", ("float64", "float32"))
     check_choice(kind, "kind", ("features", "table"))
     if tol is not None:
@@ -377,9 +376,10 @@ def freeze(
     check_count(max_bytes, "max_bytes")
     if not isinstance(linear.basis, Basis):
         raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
+    around = getattr(getattr(self, "fitted", None), "training_points", None)
     if latents is not None:
-        points = as_array(latents, "latents", (None, linear.basis.n_components))
-        box = np.stack([points.min(axis=0), points.max(axis=0)])
+        points = around = as_array(latents, "latents", (None, linear.basis.n_components))
+    box = None if around is None else np.stack([around.min(axis=0), around.max(axis=0)])
     arrays = dict(linear.coefficients)
     if is_table or precision == "float32" or tol is not None:
         weights = getattr(linear.invariants, "cell_weights", None)
@@ -451,7 +451,7 @@ def _candidates(functions, coefficients, X, exact, dtype, tol):
         yield from _roundings(coefficients, dtype)
     mean = exact.mean(axis=0)
     rank, modes = _modes(exact - mean, np.linalg.norm(exact, axis=1), 1e-7 if tol is None else tol)
-    P, M = functions.size, exact.shape[1]
+    P, M = len(coefficients["factor" if "modes" in coefficients else "coefficients"]), exact.shape[1]
     size = sum(array.size for array in coefficients.values()) - M
     if rank < min(len(X) - 1, M) and rank * (P + M) < size:
         if "modes" in coefficients:

@@ -44,7 +44,6 @@ class Basis:
 
     kind: int
     n_components: int
-    size: int
     function: int = 0
     scale: float = 0.0
     low: float = 0.0
@@ -54,7 +53,7 @@ class Basis:
 
 def identity_basis(size: int) -> Basis:
     """The coordinates themselves: phi(y) = y, of length `size`."""
-    return Basis(kind=_kernel.IDENTITY, n_components=size, size=size)
+    return Basis(kind=_kernel.IDENTITY, n_components=size)
 
 
 def feature_basis(features: Any) -> Basis | TransformerBasis:
@@ -67,7 +66,6 @@ def feature_basis(features: Any) -> Basis | TransformerBasis:
     return Basis(
         kind=_kernel.FEATURE_MAP,
         n_components=len(weights),
-        size=weights.shape[1],
         function=activation,
         scale=scale,
         arrays={"weights": weights, "offsets": offsets},
@@ -80,13 +78,13 @@ def kernel_basis(kernel: Any, points: _Values, lengths: _Values, centre: _Values
     With a centre (d,) a linear tail follows, the coordinates (y - centre) / lengths. ``kernel.frozen()`` gives the
     kernel's entries of a `Basis`.
     """
-    n, d = points.shape
+    d = points.shape[1]
     arrays = {"columns": np.ascontiguousarray(points.T), "lengths": lengths}
     if d > DIRECT_DIM:
         arrays["points"] = points
     if centre is not None:
         arrays["tail_centre"] = centre
-    return Basis(n_components=d, size=n if centre is None else n + d, arrays=arrays, **kernel.frozen())
+    return Basis(n_components=d, arrays=arrays, **kernel.frozen())
 
 
 def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Values, slice], _Values]) -> _Values:
@@ -220,6 +218,7 @@ def _map_of_cells(basis, A, invariants, combinations, cells):
     return LinearMap(basis, invariants.gather_coefficients(A, cells), None, combinations)
 
 
+@quiet
 def _by_rows(call, first, *arrays):
     """``call(*arrays)``; its ValueError names the first row that fails alone, of numbers from `first` on, unless all
     fail in other words: then it is of the shape, say."""
@@ -230,15 +229,14 @@ def _by_rows(call, first, *arrays):
         except ValueError as error:
             return str(error).removeprefix("row 0 of X: ")
 
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told by an error
-        try:
-            return call(*arrays)
-        except ValueError:
-            whole, texts = text(slice(None)), [text(slice(i, i + 1)) for i in range(len(arrays[0]))]
-            failed = [i for i, said in enumerate(texts) if said is not None]
-            if not failed or (len(failed) == len(texts) and texts[0] != whole):
-                raise
-            raise ValueError(f"row {first + failed[0]} of X: {texts[failed[0]]}") from None
+    try:
+        return call(*arrays)
+    except ValueError:
+        whole, texts = text(slice(None)), [text(slice(i, i + 1)) for i in range(len(arrays[0]))]
+        failed = [i for i, said in enumerate(texts) if said is not None]
+        if not failed or (len(failed) == len(texts) and texts[0] != whole):
+            raise
+        raise ValueError(f"row {first + failed[0]} of X: {texts[failed[0]]}") from None
 
 
 def _checked(method, arrays, first=0):
@@ -366,7 +364,6 @@ class LinearMap:
                 task = _checked(method, (Z, None if values is None else values[a:b], out[a:b]), first + a)
                 for_tiles(task, b - a)
 
-    @quiet
     def _evaluated(self, X, first):
         """The values of functions that C does not know, at rows from number `first` on."""
         Z = np.ascontiguousarray(_by_rows(self._evaluate, first, X))

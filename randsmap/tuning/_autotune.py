@@ -324,9 +324,8 @@ class _EncoderSearch:
 
     def _judge(self, encoders: list[Any]) -> list[_EncoderTrial]:
         """Trials of the encoders that are new; those far behind the best so far are given up, without a score."""
-        first, named = not self.trials, {repr(encoder): encoder for encoder in encoders}
-        unjudged = np.full(len(self._fields), np.nan)
-        new = {name: _EncoderTrial(e, unjudged.copy()) for name, e in named.items() if name not in self.trials}
+        first, n = not self.trials, len(self._fields)
+        new = {repr(e): _EncoderTrial(e, np.full(n, np.nan)) for e in encoders if repr(e) not in self.trials}
         if not new:
             return []
         self.trials |= new
@@ -338,7 +337,7 @@ class _EncoderSearch:
             for name in before:
                 next(bar)
                 try:
-                    new[name].errors[held] = self._errors_of(self._model_of(named[name], held), held)
+                    new[name].errors[held] = self._errors_of(self._model_of(new[name].encoder, held), held)
                     alive.append(name)
                 except _FAILURES as failure:
                     failures.append(failure)
