@@ -1,4 +1,4 @@
-"""Entries and sections of docstrings that methods of decoders, models and frozen decoders share."""
+"""Entries, sections and example data of docstrings that decoders, models and frozen decoders share."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from randsmap._interface.parameters import document
 _Documented = TypeVar("_Documented")
 
 _TEXTS = {
+    "curve": """\
+>>> import numpy as np, randsmap
+>>> latents = np.linspace(0, 1, 20)[:, None]
+>>> fields = np.hstack([latents**2, 1 - latents**2])""",
+    "bumps": """\
+>>> import numpy as np, randsmap
+>>> x = np.linspace(0, 1, 50)
+>>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+>>> bumps /= bumps.sum(axis=1, keepdims=True)""",
     "training": """\
 X : array-like (n, d)
     Latent coordinates, n >= 2.

@@ -540,9 +540,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> latents = np.linspace(0, 1, 30)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    {curve}
     >>> decoder = randsmap.AutoDecoder(n_trials=10, random_state=0).fit(latents, fields)
     >>> decoder.chosen_invariants_, decoder.predict([[0.5]]).round(4)
     ('mass', array([[0.25, 0.75]]))

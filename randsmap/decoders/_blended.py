@@ -13,6 +13,7 @@ from sklearn.base import clone
 from randsmap._interface.arrays import cache_aligned, check_columns
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
@@ -231,6 +232,7 @@ class BlendFit(Fit):
         return out
 
 
+@shared_texts
 @estimator
 class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """The geometric median of the fields of several decoders: robust where some of them fail.
@@ -263,12 +265,9 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     Examples
     --------
-    >>> import numpy as np
+    {curve}
     >>> from randsmap.decoders import BlendedDecoder
-    >>> from randsmap import KernelDecoder
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> parts = [KernelDecoder(length_scale=s, regularization=1e-8) for s in (0.3, 0.5, 0.8)]
+    >>> parts = [randsmap.KernelDecoder(length_scale=s, regularization=1e-8) for s in (0.3, 0.5, 0.8)]
     >>> BlendedDecoder(parts, invariants="mass").fit(latents, fields).predict([[0.5]]).round(4)
     array([[0.25, 0.75]])
     """

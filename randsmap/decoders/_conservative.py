@@ -101,12 +101,9 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
 
     Examples
     --------
-    >>> import numpy as np
+    {curve}
     >>> from sklearn.neighbors import KNeighborsRegressor
-    >>> from randsmap import ConservativeRegressor
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> regressor = ConservativeRegressor(KNeighborsRegressor(weights="distance"))
+    >>> regressor = randsmap.ConservativeRegressor(KNeighborsRegressor(weights="distance"))
     >>> bool(abs(regressor.fit(latents, fields).predict([[0.3]]).sum() - 1) < 1e-14)
     True
     """

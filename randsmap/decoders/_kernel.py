@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.parameters import Parameter, check_choice, check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
+from randsmap._interface.texts import shared_texts
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
@@ -121,6 +122,7 @@ class KernelFit(Fit):
         return Leverage(at, points, at(points) if training is None else training / weights, held_out, highest)
 
 
+@shared_texts
 @estimator
 class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
@@ -176,11 +178,8 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import KernelDecoder
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = KernelDecoder(length_scale=0.5, regularization=1e-8)
+    {curve}
+    >>> decoder = randsmap.KernelDecoder(length_scale=0.5, regularization=1e-8)
     >>> decoder.fit(latents, fields).predict([[0.5]]).round(4)
     array([[0.25, 0.75]])
     """
@@ -341,6 +340,7 @@ class HarmonicFit(Fit):
         return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
 
 
+@shared_texts
 @estimator
 class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
@@ -384,11 +384,8 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import DoubleDiffusionMapsDecoder
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = DoubleDiffusionMapsDecoder().fit(latents, fields)
+    {curve}
+    >>> decoder = randsmap.DoubleDiffusionMapsDecoder().fit(latents, fields)
     >>> decoder.predict([[0.5]]).round(6)
     array([[0.25, 0.75]])
     """

@@ -582,6 +582,7 @@ class RandomFeatureRegression(RidgeDecoder):
         return hat.U, hat.squares
 
 
+@shared_texts
 @estimator
 class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
     """Random-feature decoder without invariants: ridge regression on random features.
@@ -593,16 +594,14 @@ class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import RFNNDecoder, SigmoidFeatures
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents, 1 - latents])
-    >>> decoder = RFNNDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
-    >>> bool(abs(decoder.predict([[0.25]]) - [0.25, 0.75]).max() < 0.02)
+    {curve}
+    >>> decoder = randsmap.RFNNDecoder(randsmap.SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
+    >>> bool(abs(decoder.predict([[0.5]]) - [0.25, 0.75]).max() < 0.02)
     True
     """
 
 
+@shared_texts
 @estimator
 class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegressor):
     """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
@@ -633,11 +632,8 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegress
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import RANDSMAPDecoder, SigmoidFeatures
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
-    >>> decoder = RANDSMAPDecoder(SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
+    {curve}
+    >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(slope=3.0), random_state=0).fit(latents, fields)
     >>> bool(abs(decoder.predict([[100.0]]).sum() - 1) < 1e-14)
     True
     """

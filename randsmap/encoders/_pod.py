@@ -103,12 +103,8 @@ class POD(InvariantParameters, FieldEncoder):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import POD
-    >>> x = np.linspace(0, 1, 50)
-    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
-    >>> bumps /= bumps.sum(axis=1, keepdims=True)
-    >>> pod = POD(0.999).fit(bumps)
+    {bumps}
+    >>> pod = randsmap.POD(0.999).fit(bumps)
     >>> pod.transform(bumps).shape
     (40, 5)
     >>> bool(abs(pod.inverse_transform(np.full((1, 5), 100.0)).sum() - 1) < 1e-12)

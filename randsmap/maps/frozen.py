@@ -146,9 +146,7 @@ class FrozenDecoder(FieldOutputMixin):
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    {curve}
     >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
     >>> frozen = decoder.freeze()
     >>> bool(abs(frozen.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-13)
@@ -279,10 +277,7 @@ class FrozenModel(FrozenDecoder):
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> x = np.linspace(0, 1, 50)
-    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
-    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    {bumps}
     >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.KernelDecoder()).fit(bumps)
     >>> frozen = model.freeze()
     >>> bool(abs(frozen.transform(bumps) - model.transform(bumps)).max() < 1e-12)
@@ -360,9 +355,7 @@ def freeze(
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> latents = np.linspace(0, 1, 20)[:, None]
-    >>> fields = np.hstack([latents**2, 1 - latents**2])
+    {curve}
     >>> decoder = randsmap.RANDSMAPDecoder(random_state=0).fit(latents, fields)
     >>> table = decoder.freeze(kind="table")
     >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)

@@ -88,10 +88,7 @@ class ManifoldModel(ReconstructionMixin, Model):
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> x = np.linspace(0, 1, 50)
-    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
-    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    {bumps}
     >>> encoder = randsmap.DiffusionMaps(n_components=1)
     >>> decoder = randsmap.RANDSMAPDecoder(randsmap.SigmoidFeatures(), random_state=0)
     >>> model = randsmap.ManifoldModel(encoder, decoder).fit(bumps)

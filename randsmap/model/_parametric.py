@@ -59,13 +59,10 @@ class ParametricModel(Model):
 
     Examples
     --------
-    >>> import numpy as np, randsmap
-    >>> x, speed = np.linspace(0, 1, 50), np.linspace(0.3, 0.7, 40)
-    >>> bumps = np.exp(-(((x - speed[:, None]) / 0.1) ** 2))
-    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    {bumps}
     >>> model = randsmap.ManifoldModel(randsmap.POD(3), randsmap.RANDSMAPDecoder(random_state=0))
     >>> parametric = randsmap.ParametricModel(model, randsmap.KernelDecoder(length_scale=1.0, regularization=1e-8))
-    >>> fields = parametric.fit(speed, bumps).predict([0.45, 0.55])
+    >>> fields = parametric.fit(np.linspace(0.3, 0.7, 40), bumps).predict([0.45, 0.55])
     >>> fields.shape, bool(abs(fields.sum(axis=1) - 1).max() < 1e-14)
     ((2, 50), True)
     """
