@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -109,7 +109,6 @@ class Trial:
     strength: float = np.nan  # lambda, a sample
     score: float = np.inf
     error: float = np.nan
-    residuals: _Values | None = field(default=None, repr=False)
 
     @property
     def kind(self) -> tuple[str, float | None, int | None]:
@@ -253,9 +252,9 @@ class Samples:
                 yield k, self._neighbor_residuals(X, k)
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
-        """Set what held-out fields miss, their mean error and the score."""
+        """Set the mean error and the score by what held-out fields miss."""
         errors = bounded_errors(residuals, self.norms)
-        trial.residuals, trial.score, trial.error = residuals, score_of(errors, self.parts), float(errors.mean())
+        trial.score, trial.error = score_of(errors, self.parts), float(errors.mean())
         return trial
 
     def _neighbor_residuals(self, X, k):
@@ -372,8 +371,6 @@ def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Tri
             path = samples.path(proposal)
             # of k-NN mixtures each number of neighbours is a trial
             found += path if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
-        for trial in leading(found)[_LARGEST:]:
-            trial.residuals = None  # memory: the blend takes those of the best alone
     return found
 
 
@@ -437,8 +434,11 @@ def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, f
     factor = 2.0 if samples.groups is None else 1.25
     limit = factor * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
 
-    residuals = [samples.residuals(t) if t.residuals is None else t.residuals for t in members]
-    P = limited(np.stack([G - r for r in residuals]), G[nearest] + (X - X[nearest]) @ trend, limit)
+    residuals = {id(trial): samples.residuals(trial) for trial in members}
+    # judged anew, for these may be more samples than those of the search
+    members = leading([samples.judge(trial, residuals[id(trial)]) for trial in members])
+    P = np.stack([G - residuals[id(trial)] for trial in members])
+    P = limited(P, G[nearest] + (X - X[nearest]) @ trend, limit)
     sizes = [len(members)]
     if samples.groups is None:
         sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + sizes
@@ -592,10 +592,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         count = min(n, max(1000, round(validation * n)))
         searched = everything.subset(count, rng) if count < n else everything
         trials = search(searched, n_trials, families)
-        members = candidates(everything, trials)
-        if count < n:  # judged anew, on all samples
-            members = leading([everything.judge(trial, everything.residuals(trial)) for trial in members])
-        members, error, limit = blend(everything, members)
+        members, error, limit = blend(everything, candidates(everything, trials))
 
         self.best_decoder_ = BlendedDecoder(
             [trial.decoder(units, n, everything.seed) for trial in members],
@@ -605,7 +602,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             invariant_tol=self.invariant_tol,
             cell_weights=self.cell_weights,
             bounds=self.bounds,
-        ).fit(X, np.asarray(y)[:, None] if self._one_output else y)
+        ).fit(X, np.asarray(y)[:, None] if self.field_shape_ == () else y)
         self.held_out_error_ = error
         self.results_ = Results.of(trials, members, lambda trial: _row(trial, units, n))
         self.on_edge_ = _edges(members[0])

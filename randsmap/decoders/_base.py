@@ -252,10 +252,6 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     def _n_outputs(self):
         return self._field_shape.n_cells
 
-    @property
-    def _one_output(self):
-        return self.field_shape_ == ()
-
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
         k = self._n_outputs if cells is None else len(cells)
@@ -408,12 +404,7 @@ class HoldsFit:
     @property
     @quiet
     def leverage_limit_(self) -> float:
-        """Leverage above which decoded fields may be far off: 100 times that of training points.
-
-        For k-NN 5 times. What is multiplied is `leverage_` or, if it is more, what 70 % of the training points would
-        not exceed if they were none, as where a decoder interpolates. The limit is at most half-way from `leverage_` to
-        what it would be without any training point, k(y, y) / lambda or the mean of |psi(y)|^2 / lambda.
-        """
+        """Leverage above which decoded fields may be far off: 100 times that of training points, 5 times for k-NN."""
         return float(self.fitted.leverage.limit)
 
 

@@ -146,7 +146,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             if isinstance(F, Rows):
                 as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
                 F = F.array if as_it_is else F[:]
-            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if self._one_output else F, **fit_params)
+            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if layout.shape == () else F, **fit_params)
             for name in ("n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
                 if hasattr(self.estimator_, name):

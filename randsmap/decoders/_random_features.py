@@ -625,10 +625,8 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegress
         A_S = R_S + (e_bias m^T - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1
 
     the orthogonal projection in the V-weighted norm: a field that satisfies the invariants and the
-    constants is never decoded worse in that norm than without it.
-
-    The paper's form has (Phi^+ 1) m^T in place of e_bias m^T. The two agree only where Phi has full column rank, never
-    for P >= n, so its mass error at a new point y is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
+    constants is never decoded worse in that norm than without it. The paper's form has (Phi^+ 1) m^T in place of
+    e_bias m^T, so its mass error at a new point y is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
 
     Examples
     --------

@@ -23,10 +23,9 @@ class ExtrapolationWarning(UserWarning):
     """A latent point was decoded that is far from all training points.
 
     `predict` gives it for the row that is farthest from the training points, if that is farther than they are from each
-    other: 1.5 times the distance from its nearest neighbour that 90 % of them do not exceed, and at least 0.6 standard
-    deviations of the latents. Whether a call warns depends on its rows alone. Filters for warnings switch it off or
-    make it an error: ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)``. The decoder's `leverage`
-    measures what such a field is worth. Of a `ParametricModel` the points may be parameters.
+    other (the rule: docs/decoders.md). Filters for warnings switch it off or make it an error:
+    ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)``. The decoder's `leverage` measures what such a
+    field is worth. Of a `ParametricModel` the points may be parameters.
 
     Parameters
     ----------

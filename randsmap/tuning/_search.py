@@ -479,8 +479,6 @@ def leave_one_out(
     i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants acts on it as on any field.
     Leverages near 1 keep their digits. At lambda = 0 the limit is taken, which belongs to the minimum-norm solution.
 
-    Time O(n P min(n, P) + n_regularizations n^2 M), the last two factors at most n (n + q) where that pays.
-
     References
     ----------
     D. M. Allen, Technometrics 16 (1974) (PRESS); G. H. Golub, M. Heath and G. Wahba, Technometrics 21 (1979).
