@@ -14,7 +14,7 @@ from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._auto import Samples, Trial, bounded_errors, check_groups, score_of, starts_of
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
-from randsmap.reports._model_report import evaluate
+from randsmap.reports import evaluate
 from randsmap.tuning import FAMILIES
 
 from helpers import FittedFeatures

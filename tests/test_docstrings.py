@@ -20,7 +20,7 @@ MODULES = sorted(
 PUBLIC = sorted({*randsmap._LAZY})
 SLOW = {  # studies, reports, searches
     f"randsmap.{name}"
-    for name in ("reports._model_report", "studies._report", "studies._result", "studies._runner", "tuning._autotune")
+    for name in ("reports", "studies._report", "studies._result", "studies._runner", "tuning._autotune")
 }
 RAISES_NOTHING = {"get_include", "show_progress", "DecoderCase", "Study", "StudyResult", "ExtrapolationWarning"}
 

@@ -21,7 +21,7 @@ from randsmap.decoders import BlendedDecoder
 from randsmap.invariants import AffineInvariants, invariant_values
 from randsmap.invariants._fitting import constant_cells
 from randsmap.metrics import scaled_l2
-from randsmap.reports._model_report import evaluate
+from randsmap.reports import evaluate
 
 from helpers import fitted_invariants as fitted
 from helpers import python

@@ -14,10 +14,10 @@ pytest.importorskip("jinja2")
 from sklearn.decomposition import PCA  # noqa: E402
 
 import randsmap  # noqa: E402
-from randsmap import cli, metrics, plotting  # noqa: E402
+from randsmap import cli, metrics, plotting, reports  # noqa: E402
 from randsmap._linalg import rows  # noqa: E402
 from randsmap.decoders._auto import check_groups  # noqa: E402
-from randsmap.reports import _model_report, _page, write_model_report  # noqa: E402
+from randsmap.reports import write_model_report  # noqa: E402
 
 from pages import Page  # noqa: E402
 
@@ -27,7 +27,7 @@ HOSTILE = "<b>&\"'><script>alert(1)</script>$\\frac{"
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
     """Pictures with fewer pixels, for speed."""
-    monkeypatch.setattr(_page, "DPI", 45)
+    monkeypatch.setattr(reports, "DPI", 45)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
     assert page.row("leverage")[4] == f"{leverage.max():.3g}"
     shown = np.argsort(-l2, kind="stable")[:12]  # of one column, with decimals that suit its smallest
     linf = metrics.scaled_linf(bumps, decoded)
-    assert page.row(str(worst))[:2] == [_page.percents(l2[shown])[0], _page.percents(linf[shown])[0]]
+    assert page.row(str(worst))[:2] == [reports.percents(l2[shown])[0], reports.percents(linf[shown])[0]]
     assert page.row("slope") == ["5"] and page.row("solver") == ["cholesky"]
     assert page.row("kernel width epsilon") == [f"{model.encoder_.epsilon_:.4g}"]
     assert "fitted to 50.0 % of these snapshots" in page.text
@@ -75,7 +75,7 @@ def test_groups_have_their_means(model, bumps, tmp_path):
     assert len(page.pictures) == 6
     assert page.text.count(HOSTILE) == 3 and not page.all("script")
     means = metrics.scaled_l2(bumps, model.reconstruct(bumps)).reshape(3, 8).mean(axis=1)
-    assert page.row("third", "8")[0] == _page.percents(means)[2]
+    assert page.row("third", "8")[0] == reports.percents(means)[2]
     (first, *_) = [row for row in page.rows if row[1:2] == ["8"]]
     assert first[0][:10] == str([HOSTILE, "second", "third"][int(np.argmax(means))])[:10]
     with pytest.raises(ValueError, match=r"groups must have a label for each of 24 snapshots, got shape \(3,\)"):
@@ -141,9 +141,9 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
     monkeypatch.setattr(
         rows.MappedRows, "read", lambda self, which, cells=slice(None): read.append(which) or copied(self, which, cells)
     )
-    found = _model_report.evaluate(model, mapped)
+    found = reports.evaluate(model, mapped)
     assert [(rows.start, rows.stop) for rows in read] == [(0, 5), (5, 10), (10, 15), (15, 20), (20, 24)]
-    whole = _model_report.evaluate(model, bumps)
+    whole = reports.evaluate(model, bumps)
     np.testing.assert_allclose(found.l2, whole.l2, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(found.latents, whole.latents, rtol=1e-9, atol=1e-12)
     assert (found.snapshots[[3, 7]] == bumps[[3, 7]]).all()
@@ -152,36 +152,36 @@ def test_a_large_map_is_read_by_blocks_and_once(model, bumps, tmp_path, monkeypa
 def test_errors_of_empty_fields_are_scaled(bumps):
     model = randsmap.ManifoldModel(randsmap.POD(2, invariants=None)).fit(bumps)
     fields = np.concatenate([bumps[:5], np.zeros((1, 30))])
-    found = _model_report.evaluate(model, fields)
+    found = reports.evaluate(model, fields)
     np.testing.assert_allclose(found.l2, metrics.scaled_l2(fields, model.reconstruct(fields)), rtol=1e-12)
     np.testing.assert_allclose(found.linf, metrics.scaled_linf(fields, model.reconstruct(fields)), rtol=1e-12)
     assert not found.n_invariants and np.isfinite(found.invariants).all()
     with pytest.raises(ValueError, match="snapshots are 0 in every cell"):
-        _model_report.evaluate(model, np.zeros((4, 30)))
+        reports.evaluate(model, np.zeros((4, 30)))
 
 
 def test_only_some_of_many_snapshots_are_examined(model, bumps, monkeypatch):
-    monkeypatch.setattr(_model_report, "MOST_EXAMINED", 10)
-    found = _model_report.evaluate(model, bumps)
+    monkeypatch.setattr(reports, "MOST_EXAMINED", 10)
+    found = reports.evaluate(model, bumps)
     assert len(found.leverage) == len(found.examined) < 24
     assert int(np.argmax(found.l2)) in found.examined
     assert (found.leverage == model.leverage(found.latents[found.examined])).all()
 
 
 def test_percentages_of_a_column_have_the_same_decimals():
-    assert _page.percents([0.19, 0.191, 0.168, None, 1.0]) == ["19.0 %", "19.1 %", "16.8 %", "", "100.0 %"]
-    assert _page.percents([0.00123, 0.5]) == ["0.123 %", "50.000 %"]
-    assert _page.percents([0.0, 1e-15, 0.1, np.inf]) == ["0.0 %", "1e-13 %", "10.0 %", "inf %"]
-    assert _page.percent(0.2) == "20.0 %"
+    assert reports.percents([0.19, 0.191, 0.168, None, 1.0]) == ["19.0 %", "19.1 %", "16.8 %", "", "100.0 %"]
+    assert reports.percents([0.00123, 0.5]) == ["0.123 %", "50.000 %"]
+    assert reports.percents([0.0, 1e-15, 0.1, np.inf]) == ["0.0 %", "1e-13 %", "10.0 %", "inf %"]
+    assert reports.percent(0.2) == "20.0 %"
 
 
 def test_worst_rows_are_apart():
     errors = np.zeros(200)
     errors[[50, 51, 52, 120, 7]] = [5, 6, 4, 3, 1]
-    assert _model_report.worst_rows(errors, None) == [51, 120, 7]
-    assert _model_report.worst_rows(errors, np.arange(200) // 100) == [51, 120, 7]  # too few groups to choose from
-    assert _model_report.worst_rows(errors, np.arange(200) // 53) == [51, 120, 53]
-    assert _model_report.worst_rows(np.ones(1), None) == [0]
+    assert reports.worst_rows(errors, None) == [51, 120, 7]
+    assert reports.worst_rows(errors, np.arange(200) // 100) == [51, 120, 7]  # too few groups to choose from
+    assert reports.worst_rows(errors, np.arange(200) // 53) == [51, 120, 53]
+    assert reports.worst_rows(np.ones(1), None) == [0]
 
 
 @pytest.mark.slow
@@ -244,7 +244,7 @@ def test_report_of_fields_at_parameters(bumps, tmp_path, capsys):
     assert cli.main([str(each) for each in (*command, tmp_path / "p.npy")]) == 0
     page = Page(tmp_path / "page.html")
     assert f"{100 * errors.max():.3g}" in page.text and "--parameters" in page.text
-    found = _model_report.evaluate(model.model_, bumps, model.latents(places))
+    found = reports.evaluate(model.model_, bumps, model.latents(places))
     np.testing.assert_allclose(found.l2, errors, rtol=1e-9)
     with pytest.raises(ValueError, match="parameters must have a row for each of"):
         write_model_report(model, bumps, tmp_path / "page.html", parameters=places[:3])
@@ -275,7 +275,7 @@ def test_what_is_kept_is_said(bumps, tmp_path, without_pictures):
 
 @pytest.fixture
 def without_pictures(monkeypatch):
-    monkeypatch.setattr("randsmap.reports._model_report.model_pictures", lambda *_: iter(()))
+    monkeypatch.setattr("randsmap.reports.model_pictures", lambda *_: iter(()))
 
 
 def test_groups_of_several_types_are_labels(model, bumps, tmp_path, without_pictures):

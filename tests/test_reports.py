@@ -14,7 +14,7 @@ pytest.importorskip("jinja2")
 
 HERE = str(Path(__file__).parent)
 import randsmap  # noqa: E402
-from randsmap.reports import _page  # noqa: E402
+from randsmap import reports  # noqa: E402
 from randsmap.studies._claims import claims_markdown, judge, read_claims  # noqa: E402
 from randsmap.studies._report import part_pictures, write_index, write_report  # noqa: E402
 from randsmap.studies._result import save_result, table_text  # noqa: E402
@@ -33,7 +33,7 @@ def study_pictures(result):
 @pytest.fixture(autouse=True)
 def coarse(monkeypatch):
     """Pictures with fewer pixels, for speed."""
-    monkeypatch.setattr(_page, "DPI", 45)
+    monkeypatch.setattr(reports, "DPI", 45)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_summary_comes_first_and_has_each_decoder_at_its_best(tmp_path):
 def test_pictures_show_the_best_decoder_of_each_kind(monkeypatch):
     result = example_result("lwr")
     result.arrays["N50/decoder/DDM-r5/errors"][:] = 1e-3
-    monkeypatch.setattr(_page, "_image", lambda figure, kind: figure)
+    monkeypatch.setattr(reports, "_image", lambda figure, kind: figure)
     (picture,) = [p for p in study_pictures(result) if p["title"].startswith("One field")]
     titles = [ax.get_title() for ax in picture["images"][0].axes if ax.get_title()]
     assert titles[0] == "DDM-r5" and "DDM" not in titles
@@ -166,7 +166,7 @@ def test_interrupted_writing_leaves_the_old_report(tmp_path, monkeypatch):
     def broken(figure, kind):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_page, "_image", broken)
+    monkeypatch.setattr(reports, "_image", broken)
     with pytest.raises(KeyboardInterrupt):
         write_report(result, tmp_path)
     assert path.read_bytes() == before

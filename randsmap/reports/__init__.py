@@ -1,12 +1,695 @@
 """Reports: pages of one HTML file each, with the pictures in it, that need nothing else to be read.
 
 `write_model_report` writes one of a model and snapshots: embedding, errors, worst fields, invariants, leverage, and
-what was tuned. The studies' reports (`randsmap.studies`) share its templates, style sheet and pictures. Needs the extra
-``studies`` (jinja2, matplotlib).
+what was tuned. The studies' reports (`randsmap.studies`) share its templates, style sheet and pictures. There is no
+script, and whatever comes from a result or a file is escaped. Needs the extra ``studies`` (jinja2, matplotlib).
 """
 
-from randsmap._interface.callers import public
-from randsmap.reports._model_report import write_model_report
+from __future__ import annotations
+
+import base64
+import datetime
+import inspect
+import io
+import math
+import os
+import platform
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+import randsmap
+from randsmap import plotting
+from randsmap._interface.arrays import as_labels, check_samples
+from randsmap._interface.callers import extrapolation_ignored, public
+from randsmap._interface.fields import field_rows, flattened, named
+from randsmap._io.files import write_atomically
+from randsmap._linalg.rows import Rows
+from randsmap._linalg.scales import error_scales, in_norm
+from randsmap.invariants import decoding_part, norm_weights, own_values
+from randsmap.maps.extrapolation import leverage_cost
+from randsmap.model._errors import facts_in_words, folds_in_words
 
 __all__ = ["write_model_report"]
+
+_Values = NDArray[np.float64]
+_Table = list[tuple[str, ...]]  # header and rows
+
+MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
+_MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
+DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
+_POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
+WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
+_SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
+_ERROR = "relative L2 error"
+_MOST_ROWS = 12  # of the tables of groups, worst rows and trials, which then fit on a screen
+# fitted attributes that tell what was found -> in words
+_FOUND = {
+    "epsilon_": "kernel width epsilon",
+    "selected_": "eigenvectors",
+    "eigenvalues_": "eigenvalues",
+    "singular_values_": "singular values",
+    "latent_scale_": "latent scale",
+    "regularization_": "regularization used",
+    "solver_": "solver",
+    "rank_": "rank",
+    "chosen_invariants_": "invariants",
+    "held_out_error_": "held-out error",
+    "on_edge_": "on an edge of the search",
+}
+# estimators within a fitted one -> in words
+_PARTS = {
+    "model_": "Model of the shifted fields",
+    "encoder_": "Encoder",
+    "decoder_": "Decoder",
+    "best_decoder_": "Decoder chosen",
+    "features_": "Features",
+}
+
+
+def write_model_report(
+    model: Any,
+    snapshots: ArrayLike,
+    path: str | os.PathLike[str],
+    *,
+    parameters: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    shape: Sequence[int] | None = None,
+    mesh: tuple[ArrayLike, ArrayLike] | None = None,
+    title: str = "A model and its snapshots",
+    command: str = "",
+) -> Path:
+    """Write a report of a model on snapshots: one HTML file that needs nothing else.
+
+    It shows the embedding, the errors, the worst fields and their reconstructions, errors of the mass or of other
+    invariants, the leverage, and the tuned values.
+
+    Parameters
+    ----------
+    model : ManifoldModel, or another fitted object with transform and inverse_transform
+    snapshots : array_like (n, n_cells) or (n, ny, nx)
+        One field per row, preferably some that the model was not fitted to.
+    path : path
+        The file, written whole or not at all; its folder is made if missing.
+    parameters : array_like (n, p), optional
+        Parameters of the snapshots: the report is of the fields that a ParametricModel predicts there.
+    groups : array_like (n,), optional
+        Labels of trajectories or other groups, each of which is a line in the picture of the errors.
+    shape : sequence of int, optional
+        Shape of a field; by default the model's ``field_shape_``.
+    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
+        Points and triangles of a mesh, for fields with a value for each point or triangle.
+    title, command : str
+        Title of the page, and the command that repeats it.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    ValueError, TypeError
+        If snapshots are not a finite array of the model's cells, or groups, shape or mesh do not agree with them.
+    ImportError
+        If jinja2 is not installed. Without matplotlib the report has no pictures and says what to install.
+
+    See Also
+    --------
+    randsmap.plotting : The pictures, one by one.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np, randsmap
+    >>> from randsmap.reports import write_model_report
+    >>> x = np.linspace(0, 1, 50)
+    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
+    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0)).fit(bumps)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_model_report(model, bumps, pathlib.Path(folder, "report.html"))
+    ...     path.name
+    'report.html'
+    """
+    template = page_template("randsmap.reports", "model.html")
+    check_samples(snapshots=snapshots, parameters=parameters, groups=groups)
+    field_rows(model if parameters is None else model.model_, snapshots, name="snapshots")
+    rows, layout = flattened(snapshots, "snapshots")
+    if np.ndim(rows) != 2:
+        raise ValueError(f"snapshots must have a row for each field, got shape {np.shape(rows)}")
+    if shape is None and not layout.plain:
+        shape = layout.shape
+    n, M = np.shape(rows)
+    labels = None if groups is None else as_labels(groups)
+    if labels is not None and labels.shape != (n,):
+        raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
+    shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
+    if mesh is not None:
+        plotting.check_mesh(mesh, M, "a field")
+    latents, given = None, model
+    if parameters is not None:
+        latents, model = model.latents(parameters), model.model_
+        if len(latents) != n:
+            raise ValueError(f"parameters must have a row for each of {n} snapshots, got {len(latents)}")
+    found = evaluate(model, rows, latents)
+    worst = worst_rows(found.l2, labels)
+    return write_page(
+        path,
+        template,
+        title=title,
+        date=datetime.date.today().isoformat(),
+        version=randsmap.__version__,
+        sentences=[*facts_in_words(given, rows, labels), *_sentences(model, found, worst[0])],
+        has_leverage=found.leverage is not None,
+        summary=_summary(found),
+        worst=_worst_table(found, labels),
+        groups=None if labels is None else _group_table(found, labels),
+        settings=list(_settings(model)),
+        trials=_trials(decoding_part(model)),
+        pictures=drawn(model_pictures(model, found, labels, worst, shape, mesh)),
+        command=command,
+    )
+
+
+def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | None:
+    """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
+    if shape is None:
+        return None
+    drawn = plotting.plot_shape(shape)
+    if int(np.prod(drawn)) != M:
+        raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
+    return drawn if len(drawn) > 1 else None
+
+
+# --- figures of the model ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures of a model on n snapshots of M cells."""
+
+    snapshots: Rows  # (n, M)
+    latents: _Values  # (n, d)
+    l2: _Values  # (n,), errors of the decoded fields
+    linf: _Values
+    invariants: _Values  # (n,), the largest |C_j.f_hat - C_j.f| / |C_j|.|f|; of the mass if the model has none
+    n_invariants: int  # of the model
+    ranges: tuple[float, float, float, float]  # lowest value of the snapshots and of the decoded fields, and highest
+    examined: NDArray[np.intp]  # rows of `leverage`: at most about 5000, with those of the largest errors
+    leverage: _Values | None  # None if the model has none or it would take minutes
+    limit: float  # the model's `leverage_limit_`
+
+    @property
+    def conserved(self) -> str:
+        """Name of the quantity of the errors `invariants`."""
+        return "invariants" if self.n_invariants > 1 else "mass"
+
+
+def decoded_rows(model: Any, latents: _Values, F: _Values) -> _Values:
+    """Decoded fields (n, M) of the fields F, whatever their shape, without warnings of latents that are far away."""
+    with extrapolation_ignored():
+        return np.asarray(model.inverse_transform(latents, **own_values(model, F))).reshape(len(latents), -1)
+
+
+def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -> Evaluation:
+    """Encode and decode snapshots (n, M), or decode latents (n, d) of them; a large mapping is read once, by blocks."""
+    rows = Rows.of(snapshots, "snapshots")
+    C = np.asarray(getattr(decoding_part(model), "invariant_matrix_", np.empty((0, 0))))
+    n_invariants = C.shape[1]
+    weights = norm_weights(getattr(model, "field_shape_", (rows.width,)), model)
+    if not n_invariants:
+        C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
+    encoded, norms, invariants, lowest, highest = [], [], [], [], []
+    for start, stop, F in rows.blocks(what="evaluating"):
+        encoded.append(np.asarray(model.transform(named(model, F))) if latents is None else latents[start:stop])
+        F_hat = decoded_rows(model, encoded[-1], F)
+        norms.append([*_norms(F, weights), *_norms(F_hat - F, weights)])
+        invariants.append(_invariant_errors(F, F_hat, C))
+        lowest.append([F.min(), F_hat.min()])
+        highest.append([F.max(), F_hat.max()])
+    sizes, distances = np.concatenate(norms, axis=1).reshape(2, 2, -1)
+    if not sizes.any() and distances.any():
+        raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
+    l2, linf = (distance / error_scales(size) for size, distance in zip(sizes, distances))
+    Y, examined, leverage, limit = np.concatenate(encoded), some_rows(l2, MOST_EXAMINED), None, np.nan
+    if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
+        leverage, limit = np.asarray(model.leverage(Y[examined])), float(model.leverage_limit_)
+    return Evaluation(
+        snapshots=rows,
+        latents=Y,
+        l2=l2,
+        linf=linf,
+        invariants=np.concatenate(invariants),
+        n_invariants=n_invariants,
+        ranges=(*np.min(lowest, axis=0), *np.max(highest, axis=0)),
+        examined=examined,
+        leverage=leverage,
+        limit=limit,
+    )
+
+
+def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
+    """Rows of the largest errors, the largest first, each of another group or at least a twentieth of all rows away."""
+    left = errors.astype(float)  # without what would look the same
+    if groups is not None and len(np.unique(groups)) < count:
+        groups = None
+    chosen: list[int] = []
+    while len(chosen) < count and left.max(initial=-1) >= 0:
+        row = int(np.argmax(left))
+        chosen.append(row)
+        if groups is None:
+            left[max(0, row - len(left) // 20) : row + len(left) // 20 + 1] = -1
+        else:
+            left[groups == groups[row]] = -1
+    return chosen
+
+
+def some_rows(errors: _Values, most: int) -> NDArray[np.intp]:
+    """All rows, or of many `most`: the tenth part those of the largest errors, the others evenly spread."""
+    if len(errors) <= most:
+        return np.arange(len(errors))
+    n_worst = most // 10
+    worst = np.argpartition(-errors, n_worst)[:n_worst]
+    return np.union1d(plotting.spread_rows(len(errors), most - n_worst), worst)
+
+
+def _norms(F, weights):
+    return np.linalg.norm(in_norm(F, weights), axis=1), np.linalg.norm(F, np.inf, axis=1)
+
+
+def _invariant_errors(F, F_hat, C):
+    # of fields near the largest numbers a sum may overflow: that is an infinite error
+    scale = abs(F) @ abs(C)
+    errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
+    return np.nan_to_num(errors, nan=np.inf).max(axis=1)
+
+
+# --- pictures, by the functions of `randsmap.plotting` ------------------------------------------------
+
+
+def model_pictures(
+    model: Any,
+    found: Evaluation,
+    groups: NDArray[Any] | None,
+    worst: list[int],
+    shape: tuple[int, ...] | None,
+    mesh: tuple[ArrayLike, ArrayLike] | None,
+) -> Iterator[dict[str, Any]]:
+    """Errors, fields of the rows `worst`, embedding, leverage, invariants; shape and mesh are None for lines."""
+    yield _errors(found, groups)
+    yield _fields(model, found, worst, shape, mesh)
+    yield from _embeddings(found)
+    if found.leverage is not None:
+        what = "Leverage measures how far a snapshot is from those that the decoder was fitted to."
+        caption = f"{what} Beyond the limit a field is extrapolated."
+        given = found.leverage, found.l2[found.examined]
+        yield _small("Errors and leverage", caption, plotting.plot_leverage, *given, limit=found.limit)
+    title = f"Error of the {found.conserved}"
+    caption = f"{title} of the decoded snapshots, relative to that of the snapshots, along their rows."
+    yield _small(title, caption, plotting.plot_errors, found.invariants, label=title.lower())
+
+
+def _small(title, caption, plot, *arrays, **options):
+    """A picture by a function of `plotting` that shares its row of the page."""
+    figure, ax = plotting.new_axes(_SMALL)
+    plot(*arrays, ax=ax, **options)
+    return picture(title, caption, figure)
+
+
+def _errors(found, groups):
+    panels = [plotting.new_axes((width, 2.8)) for width in (WIDE, NARROW)]
+    for _, ax in panels:
+        plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
+    along = "the rows of the snapshots" if groups is None else "the rows of each group"
+    caption = f"Errors of the decoded snapshots along {along}."
+    return picture("Errors", caption, *(figure for figure, _ in panels))
+
+
+def _embeddings(found):
+    """Latent coordinates by pairs, coloured by the row and by the error."""
+    n, d = found.latents.shape
+    some = some_rows(found.l2, plotting.MOST_POINTS)
+    if d > 1:
+        yield _embedding(found, some, (0, 1), np.arange(float(n)), "row")
+    # of errors far below the largest nothing is to be seen but that they are
+    errors = np.maximum(found.l2, 1e-6 * found.l2.max())
+    for pair in [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]:
+        yield _embedding(found, some, pair, errors, _ERROR, log=True)
+
+
+def _embedding(found, some, pair, values, label, log=False):
+    """One or two latent coordinates of some snapshots, coloured by these values of all."""
+    n, d = found.latents.shape
+    order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
+    points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
+    if d == 1:
+        points, names = np.column_stack([order, points]), ["row", *names]
+    which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
+    part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
+    title, caption = f"Embedding, by {'error' if log else label}", f"Latent {which}, coloured by the {label}{part}."
+    style = {"label": label, "names": names, "log": log}
+    return _small(title, caption, plotting.plot_embedding, points, values[order], **style)
+
+
+def _fields(model, found, worst, shape, mesh):
+    """The worst fields, and one of the median error, next to their reconstructions."""
+    typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
+    rows = worst if typical in worst else [*worst, typical]
+    ordered = np.sort(rows)
+    truth = found.snapshots[ordered]
+    decoded = decoded_rows(model, found.latents[ordered], truth)
+    pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
+    titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
+    last = "" if typical in worst else ", and last the one of the median error"
+    planes = shape is not None and len(shape) > 2
+    return picture(
+        "Worst fields",
+        f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
+        + (" Of the axes before the last two the middle is shown." if planes else ""),
+        *(_compared(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)),
+    )
+
+
+def _compared(pairs, titles, shape, mesh, width):
+    """For each pair truth, decoded and difference next to each other: lines in two axes, planes and meshes in three."""
+    n, lines = len(pairs), shape is None and mesh is None
+    if lines:
+        size, options = (width, 1.7 * n + 0.3), {"ncols": 2, "width_ratios": [3, 2]}
+    else:
+        aspect = _aspect(shape, mesh)
+        panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
+        size, options = (3 * panel + 0.4, (panel * aspect + 0.9) * n), {"ncols": 3, "sharey": True}
+    figure = plotting.new_figure(size)
+    grid = list(figure.subplots(n, squeeze=False, sharex=True, **options))
+    for pair, title, axes in zip(pairs, titles, grid):
+        plotting.plot_comparison(ax=axes, **_as_seen(*pair, shape, mesh))
+        axes[0].set_title(title if lines else f"{title}: truth", fontsize="medium")
+        if lines and axes is not grid[0]:
+            axes[0].get_legend().remove()
+        for ax in axes:
+            ax.tick_params(labelsize="small")
+            ax.locator_params(axis="x", nbins=5)
+            if lines:
+                ax.set_xlabel("cell" if axes is grid[-1] else "")
+    return figure
+
+
+def _aspect(shape, mesh):
+    if shape is not None:
+        return float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+    across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
+    return up / across
+
+
+def _as_seen(truth, decoded, shape, mesh):
+    """Arguments of `plot_comparison`: of lines and planes no more cells than can be seen."""
+    fields = {"truth": truth, "decoded": decoded}
+    if shape is not None:
+        planes = plotting.plot_arrays(fields, shape)
+        rows, columns = (slice(None, None, -(-size // _MOST_CELLS)) for size in planes["truth"].shape)
+        coarse = {name: plane[rows, columns] for name, plane in planes.items()}
+        return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
+    if mesh is not None:
+        return {**fields, "mesh": mesh}
+    cells = _most_variable_cells(truth, decoded)
+    return {"truth": truth[cells], "decoded": decoded[cells], "positions": cells}
+
+
+def _most_variable_cells(truth, decoded):
+    """Cells of a line that are drawn: all, or of many the extreme ones of each stretch."""
+    n = len(truth)
+    if n <= _MOST_CELLS:
+        return np.arange(n)
+    edges = np.linspace(0, n, _MOST_CELLS // 4 + 1).astype(int)
+    kept = [0, n - 1]
+    for values in (truth, decoded - truth):
+        for pick in (np.argmin, np.argmax):
+            kept += [a + int(pick(values[a:b])) for a, b in zip(edges[:-1], edges[1:])]
+    return np.unique(kept)
+
+
+# --- words and tables ----------------------------------------------------------------------------
+
+
+def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
+    n, M = found.snapshots.shape
+    d = found.latents.shape[1]
+    part = decoding_part(model)
+    encoder = getattr(getattr(model, "model_", model), "encoder_", model)
+    yield (
+        f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')} by "
+        f"{type(encoder).__name__}, decoded by {type(part).__name__}."
+    )
+    blend = getattr(part, "best_decoder_", part)
+    if isinstance(blend, randsmap.BlendedDecoder):
+        names = [type(each).__name__ for each in blend.decoders_]
+        parts = " and ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
+        median = "the median of the fields of its parts: " if len(names) > 1 else "the field of its part: "
+        yield f"The {type(part).__name__} gives {median}{parts} (listed below)."
+    yield (
+        f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
+    )
+    what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
+    largest = found.invariants.max()
+    if not found.n_invariants:
+        yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
+    elif largest < 1e-8:
+        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
+    else:
+        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
+    low, decoded_low, high, decoded_high = found.ranges
+    yield (
+        f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
+        + (f", which the model keeps {bounds}." if bounds else ".")
+    )
+    folded = folds_in_words(model, found.snapshots)
+    if folded is not None:
+        yield f"{folded[0].upper()}{folded[1:]}."
+    if found.leverage is not None:
+        beyond = int(np.count_nonzero(found.leverage > found.limit))
+        who = _counted(beyond, "snapshot") if beyond else "No snapshot"
+        examined = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were examined"
+        verb = "lies" if beyond <= 1 else "lie"
+        yield f"{who}{examined} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
+
+
+def _summary(found: Evaluation) -> _Table:
+    quantities = {
+        "relative L2 error": found.l2,
+        "relative Linf error": found.linf,
+        f"error of the {found.conserved}, relative": found.invariants,
+    }
+    if found.leverage is not None:
+        quantities["leverage"] = found.leverage
+    rows: _Table = [("", "mean", "median", "5 %", "95 %", "largest", "in row")]
+    for name, values in quantities.items():
+        figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
+        row = int(np.argmax(values))
+        row = found.examined[row] if name == "leverage" else row
+        rows.append((name, *(f"{figure:.3g}" for figure in figures), str(row)))
+    return rows
+
+
+def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
+    worst = np.argsort(-found.l2, kind="stable")[:_MOST_ROWS]
+    columns = [("row", *map(str, worst))]
+    if labels is not None:
+        columns.append(("group", *map(_cut, labels[worst])))
+    columns.append(("L2 error", *percents(found.l2[worst])))
+    columns.append(("Linf error", *percents(found.linf[worst])))
+    header = "mass error" if found.conserved == "mass" else "invariants’ error"
+    columns.append((header, *(f"{error:.1e}" for error in found.invariants[worst])))
+    if found.leverage is not None:
+        leverage = {row: f"{value:.3g}" for row, value in zip(found.examined, found.leverage)}
+        columns.append(("leverage", *(leverage.get(row, "") for row in worst)))
+    for k in range(min(found.latents.shape[1], 6)):
+        columns.append((f"y{k + 1}", *(f"{y:.4g}" for y in found.latents[worst, k])))
+    return list(zip(*columns))
+
+
+def _cut(label: Any) -> str:
+    text = str(label)
+    return text if len(text) <= 30 else f"{text[:29]}\u2026"
+
+
+def _group_table(found: Evaluation, labels: NDArray[Any]) -> tuple[int, _Table]:
+    """(number of groups, header and rows of those with the largest mean errors)."""
+    names, numbers = np.unique(labels, return_inverse=True)
+    means = np.bincount(numbers, found.l2) / np.bincount(numbers)
+    worst = np.argsort(-means, kind="stable")[:_MOST_ROWS]
+    members = [np.flatnonzero(numbers == k) for k in worst]
+    largest = [own[np.argmax(found.l2[own])] for own in members]
+    columns = [
+        ("group", *(_cut(names[k]) for k in worst)),
+        ("snapshots", *(str(len(own)) for own in members)),
+        ("mean L2 error", *percents(means[worst])),
+        ("largest", *percents(found.l2[largest])),
+        ("in row", *map(str, largest)),
+    ]
+    return len(names), list(zip(*columns))
+
+
+def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
+    """(what it is, class, [(name, value)]) of the model and all fitted parts of it."""
+    for attribute, name in _PARTS.items():
+        part = getattr(model, attribute, None)
+        if part is None or not hasattr(part, "get_params"):
+            continue
+        rows: _Table = [("", "value"), *_changed(part)]
+        found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
+        rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
+        rows += [(f"part {k + 1}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()))]
+        yield f"{name}: {type(part).__name__}", rows
+        yield from _settings(part)
+
+
+def _changed(estimator: Any) -> list[tuple[str, str]]:
+    """[(name, value)] of the parameters that are not their defaults."""
+    defaults = inspect.signature(type(estimator)).parameters
+    found = []
+    for name, value in estimator.get_params(deep=False).items():
+        default: Any = defaults[name].default if name in defaults else inspect.Parameter.empty
+        scalars = np.ndim(value) == 0 and np.ndim(default) == 0
+        if value is not default and not (scalars and _value(value) == _value(default)):
+            found.append((name, _value(value)))
+    return found
+
+
+def _value(value: Any) -> str:
+    """A parameter or a fitted attribute in short."""
+    if isinstance(value, BaseEstimator):
+        return f"{type(value).__name__}({', '.join(f'{name}={text}' for name, text in _changed(value))})"
+    if isinstance(value, (list, tuple)) and any(isinstance(each, BaseEstimator) for each in value):
+        return f"{len(value)} of {', '.join(dict.fromkeys(type(each).__name__ for each in value))}"
+    if isinstance(value, (np.ndarray, list, tuple)):
+        value = np.asarray(value)
+        if value.size > 12 or value.ndim > 1:
+            return f"array of shape {value.shape}"
+        return ", ".join(map(_value, value.tolist()))
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def _trials(decoder: Any) -> tuple[int, _Table] | None:
+    """(number of all, header and the best rows) of the record of a search; None where there is none."""
+    results = getattr(decoder, "results_", None)
+    if results is None:
+        return None
+    best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
+    columns = []
+    for name, values in results.items():
+        values = np.asarray(values)
+        if len(np.unique(values)) > 1 or name in ("family", "error"):
+            unused = _UNUSED.get(name)
+            texts = ("" if value == unused else _value(value).replace("nan", "") for value in values[best])
+            columns.append((name, *texts))
+    return len(results["score"]), list(zip(*columns))
+
+
+_UNUSED = {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter
+
+
+# --- pages from templates ---------------------------------------------------------------------------
+
+
+def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
+    """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
+    kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
+    images = [_image(figure, kind) for figure, kind in zip(figures, kinds)]
+    return {"title": title, "caption": caption, "images": images}
+
+
+def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    """The pictures; None if matplotlib, to which Pillow belongs, is missing."""
+    try:
+        return list(pictures)
+    except ImportError:
+        return None
+
+
+def _image(figure, kind):
+    """A PNG on the page, with a palette: base64, pixels, width in inches and class of its element."""
+    from PIL import Image  # matplotlib cannot do without it
+
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=DPI, facecolor="white")
+    file.seek(0)
+    with Image.open(file) as picture:
+        # a palette takes a third of the bytes and makes no difference to the eye
+        small = picture.convert("RGB").quantize(255, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    small.save(file, format="PNG", optimize=True)
+    data, inches = base64.b64encode(file.getvalue()).decode(), float(figure.get_size_inches()[0])
+    return {"data": data, "width": small.width, "height": small.height, "inches": inches, "kind": kind}
+
+
+def page_template(package: str, name: str) -> Any:
+    """A template of a package, which may extend and import those of `randsmap.reports`; ImportError without jinja2."""
+    try:
+        import jinja2
+    except ImportError:
+        raise ImportError("reports need jinja2: pip install 'randsmap[studies]'") from None
+    environment = jinja2.Environment(
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in (package, "randsmap.reports")]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["numbers"] = _unbroken
+    return environment.get_template(name)
+
+
+def write_page(path: str | os.PathLike[str], template: Any, **content: Any) -> Path:
+    """Write a page, whole or not at all; its folder is made if missing. `content` has the names of the template."""
+    # nothing that identifies the machine
+    packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
+    machine = (
+        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
+        f"({randsmap.get_num_threads()} used), Python {platform.python_version()}, {packages}."
+    )
+    text = template.render(machine=machine, **content)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")))
+    return path
+
+
+def _unbroken(text):
+    """Escaped text with numbers such as 8.9e-16 that no browser breaks behind the hyphen."""
+    from markupsafe import Markup, escape
+
+    return Markup(_POWER.sub(r'<span class="number">\g<0></span>', str(escape(text))))  # noqa: S704  (escaped)
+
+
+def percents(errors: Iterable[float | None]) -> list[str]:
+    """Relative errors in per cent, with decimals that give the smallest three digits; "" for None."""
+    shown = [None if error is None else 100 * float(error) for error in errors]
+    # more than four decimals say nothing: what would be 0 then keeps digits of its own
+    sizes = [abs(value) for value in shown if value is not None and 1e-3 < abs(value) < math.inf]
+    decimals = min(max(2 - math.floor(math.log10(min(sizes, default=1.0))), 0), 4)
+    return ["" if value is None else f"{_decimal(value, decimals)} %" for value in shown]
+
+
+def _decimal(value, decimals):
+    return f"{value:.2g}" if 0 < abs(value) < 10.0**-decimals else f"{value:.{decimals}f}"
+
+
+def percent(error: float) -> str:
+    """A relative error in words: "3.14 %"."""
+    return percents([error])[0]
+
+
 public(globals())

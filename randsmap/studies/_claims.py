@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from randsmap.reports._page import percent
+from randsmap.reports import percent
 from randsmap.studies._result import (
     QUANTITIES,
     Row,

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 
 from randsmap import plotting
-from randsmap.reports._page import NARROW, WIDE, drawn, page_template, percent, picture, write_page
+from randsmap.reports import NARROW, WIDE, drawn, page_template, percent, picture, write_page
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
 from randsmap.studies._result import (
     PERCENTILES,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from randsmap._interface.parameters import document
 from randsmap._io.files import is_intact, save_arrays, write_atomically, write_checked
-from randsmap.reports._page import percents
+from randsmap.reports import percents
 
 Piece = dict[str, Any]
 Row = dict[str, Any]
