@@ -155,9 +155,9 @@ def _named(row):
 
 
 def _best(rows, quantity="rel_l2"):
-    """Least test error in words, and the decoder that has it; None if no row has one."""
+    """Least test error, and the decoder that has it, in words; "" if no row has one."""
     best = best_rows(rows, quantity)
-    return (percent(best[0][f"{quantity}_median"]), _named(best[0])) if best else None
+    return f"{percent(best[0][f'{quantity}_median'])}, by {_named(best[0])}" if best else ""
 
 
 def _largest_mass_error(rows, kind, closed_form=False):
@@ -177,16 +177,11 @@ def _sentences(result, claims):
     for part in result.part_names:
         size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
         rows = result.part_rows(part, "test")
-        best = _best(rows)
-        if best is None:
-            continue
-        text = f"{size}Least test error {best[0]}, by {best[1]}"
-        known, theirs = _best([row for row in rows if not row["extra"]]), _best(rows, "paper_rel_l2")
-        if known not in (None, best):
-            text += f"; of the paper's decoders {known[0]}, by {known[1]}"
-        if theirs is not None:
-            text += f". In the paper {theirs[0]}, by {theirs[1]}"
-        found.append(f"{text}.")
+        if best := _best(rows):
+            text = f"{size}Least test error {best}"
+            known, theirs = _best([row for row in rows if not row["extra"]]), _best(rows, "paper_rel_l2")
+            text += f"; of the paper's decoders {known}" if known not in ("", best) else ""
+            found.append(f"{text}. In the paper {theirs}." if theirs else f"{text}.")
     if exact := _largest_mass_error(result.rows, "RANDSMAP"):
         text = f"Mass: RANDSMAP keeps it to {exact}"
         if printed := _largest_mass_error(result.rows, "RANDSMAP", closed_form=True):
@@ -196,23 +191,19 @@ def _sentences(result, claims):
         found.append(f"{text}.")
     if claims:
         holds, fails, unknown = (sum(claim["verdict"] == word for claim in claims) for word in (HOLDS, FAILS, UNKNOWN))
-        found.append(
-            f"Of {len(claims)} claims of the paper {holds} hold by these figures, {fails} do not, "
-            f"{unknown} cannot be compared."
-        )
+        of_claims = f"Of {len(claims)} claims of the paper {holds} hold by these figures"
+        found.append(f"{of_claims}, {fails} do not, {unknown} cannot be compared.")
     return found
 
 
 def _summary(result):
     """Cells of the index: lowest test error, conservation, edges, runs."""
-    best = _best(result.rows)
-    n_edges = sum(bool(row["on_edge"]) for row in result.rows if row["split"] == "test")
+    runs = f"{result.options['runs']} runs, seed {result.options['seed']}"
     return (
-        "" if best is None else f"{best[0]} ({best[1]})",
+        _best(result.rows),
         _largest_mass_error(result.rows, "RANDSMAP"),
-        str(n_edges),
-        f"{result.options.get('runs', '?')} runs, seed {result.options.get('seed', '?')}"
-        + (", quick" if result.options.get("quick") else ""),
+        str(len(_edges(result))),
+        f"{runs}, quick" if result.options["quick"] else runs,
     )
 
 
@@ -232,19 +223,15 @@ def _link(result, folder):
 
 
 def part_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
-    """The pictures of one training size, with their "place" on the page: "overview", "main" or "details"."""
+    """The pictures of one training size, each with "folded" if it is one of the details."""
     arrays = {key.removeprefix(f"{part}/"): array for key, array in result.arrays.items() if key.startswith(f"{part}/")}
     dataset, size = result.rows[0]["dataset"], f", N = {part[1:]}" if len(result.part_names) > 1 else ""
     points, details = _reconstructed_points(arrays, dataset), _ddm_map(arrays)
     if "field/truth" in arrays:
         points, details = _one_field(arrays, dataset), chain(points, _error_against_intrinsic(arrays), details)
-    places = {
-        "overview": _errors_and_times(result.part_rows(part)),
-        "main": chain(_data_and_embedding(arrays, dataset), points),
-        "details": details,
-    }
-    for place, pictures in places.items():
-        yield from ({**each, "title": each["title"] + size, "place": place} for each in pictures)
+    shown = chain(_errors_and_times(result.part_rows(part)), _data_and_embedding(arrays, dataset), points)
+    for folded, pictures in ((False, shown), (True, details)):
+        yield from ({**each, "title": each["title"] + size, "folded": folded} for each in pictures)
 
 
 def _errors_and_times(rows):

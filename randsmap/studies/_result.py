@@ -37,6 +37,16 @@ _TEXTS: dict[str, Any] = {
 Parameters
 ----------
 result : StudyResult""",
+    "study": """\
+Returns
+-------
+Study
+
+Examples
+--------
+>>> from randsmap import studies
+>>> studies.hughes_study().sizes, studies.s_curve_study().encoder.n_components
+(((5000, 5000, 20000),), 2)""",
     "path": """\
 path : path
     It is replaced as a whole, or not at all.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,8 @@ from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 import randsmap
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
-from randsmap._interface.parameters import check_choice, document
-from randsmap.studies._result import data_file
+from randsmap._interface.parameters import check_choice
+from randsmap.studies._result import data_file, documented
 
 Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
@@ -389,26 +389,8 @@ def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[st
 
 # --- the five studies, and how the paper was read -----------------------------------------------------
 
-_Function = TypeVar("_Function", bound=Callable[..., Study])
-
 _TABLE: dict[str, Any] = tomllib.loads(data_file("studies.toml"))
 NOTES: dict[str, Any] = _TABLE["notes"]  # of more than one study
-
-
-def _documented(function: _Function) -> _Function:
-    """Fill the line {rest} of a study's docstring."""
-    name = function.__name__
-    rest = f"""\
-Returns
--------
-Study
-
-Examples
---------
->>> from randsmap.studies import {name}
->>> {name}().dataset
-'{name.removesuffix("_study")}'"""
-    return document(function, {"rest": rest})
 
 
 def _study(name: str, view: Callable[[Any, int], View], texts: Mapping[str, str] | None = None, **more: Any) -> Study:
@@ -427,37 +409,37 @@ def _as_tuples(value):
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
-@_documented
+@documented
 def swiss_roll_study() -> Study:
     """The Swiss roll as the paper describes it, sparse (N = 1000) and dense (N = 2000).
 
     Diffusion maps with alpha = 1, w_1 = 0.12 and d = 2.
 
-    {rest}
+    {study}
     """
     return _study("swiss-roll", lambda about, _: point_view(about, (0, 1, 2), ("x1", "x2", "x3")))
 
 
-@_documented
+@documented
 def s_curve_study() -> Study:
     """The S-curve in 20 dimensions as the paper describes it.
 
     N = 1000; diffusion maps with alpha = 1, w_1 = 0.2 and d = 2. Eigenvectors by non-harmonic selection: the first and
     the third, which the paper's caption names, do not resolve the width.
 
-    {rest}
+    {study}
     """
     return _study("s-curve", lambda about, _: point_view(about, (0, 5, 19), ("x1", "x6", "x20")))
 
 
-@_documented
+@documented
 def lwr_study() -> Study:
     """The traffic study (Lighthill, Whitham, Richards) as the paper describes it.
 
     12000 snapshots of 100 trajectories, split at random into 2000 for training, 2000 for validation and 8000 for
     testing; diffusion maps with alpha = 0 and d = 2.
 
-    {rest}
+    {study}
     """
     return _study("lwr", _traffic_view)
 
@@ -468,7 +450,7 @@ def _traffic_view(about, _):
     return View((0, 1, 2), intrinsic=moments, axes={"x": about["cell_centers"]}, target=15.0)
 
 
-@_documented
+@documented
 def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     """The study of rotated images as the paper describes it.
 
@@ -480,7 +462,7 @@ def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     image : path, optional
         Your own image (see `randsmap.datasets.make_rotated_images`); by default the head phantom.
 
-    {rest}
+    {study}
     """
     texts, options = {}, {}
     if image is not None:
@@ -508,7 +490,7 @@ def _check_embedding(latents, about, rows):
     ]
 
 
-@_documented
+@documented
 def hughes_study(normalization: str = "before") -> Study:
     """The study of Hughes's crowd in a corridor with an obstacle as the paper describes it.
 
@@ -520,7 +502,7 @@ def hughes_study(normalization: str = "before") -> Study:
     normalization : {"before", "after"}, default "before"
         See `randsmap.datasets.make_hughes`.
 
-    {rest}
+    {study}
     """
     texts = {"normalization": _TABLE["texts"][check_choice(normalization, "normalization", ("before", "after"))]}
     return _study("hughes", _crowd_view, texts, data_options={"normalization": normalization})
