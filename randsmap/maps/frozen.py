@@ -314,7 +314,7 @@ def freeze(
     kind: str = "features",
     latents: ArrayLike | None = None,
     max_bytes: int = MAX_BYTES,
-    encoder: dict[str, Any] | None = None,
+    encoder: Any = None,
 ) -> FrozenDecoder:
     """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
@@ -335,7 +335,7 @@ def freeze(
         Points such as those that will be decoded. None: the box of the training points, which POD does not know.
     max_bytes : int
         Largest table.
-    encoder : dict or None
+    encoder : fitted encoder or None
         What `ManifoldModel.freeze` adds.
 
     Returns
@@ -397,7 +397,7 @@ def freeze(
             kind=_kernel.TABLE if is_table else _kernel.FEATURES,
             precision=int(precision[-2:]),
             single=self.field_shape_ == (),
-            encoder=encoder,
+            encoder=None if encoder is None else encoder.frozen_encoder(precision, tol),
         )
     )
     return FrozenDecoder(image) if encoder is None else FrozenModel(image)

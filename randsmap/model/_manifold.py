@@ -14,14 +14,7 @@ from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import as_array, check_samples, finite_results, real_numbers, validate_data
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
-from randsmap._interface.parameters import (
-    check_choice,
-    check_count,
-    check_number,
-    check_parameters,
-    estimator,
-    parameter,
-)
+from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted
 from randsmap._linalg.rows import Rows, by_blocks, taken
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
@@ -272,12 +265,8 @@ class ManifoldModel(ReconstructionMixin, Model):
                     "that are linear in the package's random features and kernels"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                 )
-        check_choice(precision, "precision", ("float64", "float32"))
-        if tol is not None:
-            check_number(tol, "tol", low=0, strict_low=True)
-        encoder = parts[0].frozen_encoder(precision, tol)
         return parts[1].freeze(
-            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=encoder
+            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=parts[0]
         )
 
     @_available("jacobian")
