@@ -24,7 +24,6 @@ from randsmap._linalg.gram import two_product, two_sum
 from randsmap._linalg.rows import block_rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.invariants._bounds import (
-    attainable_range,
     check_attainable,
     check_bounds,
     dual_direction,
@@ -122,11 +121,6 @@ class AffineInvariants:
         for direction, w in zip(directions, self.rows):
             direction[:] = dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
         return directions, lower, upper, self.cell_weights
-
-    @cached_property
-    def _ranges(self):
-        """What each independent invariant may be within the bounds."""
-        return [attainable_range(w, *self._kernel_bounds[1:3]) for w in self.rows]
 
     # -- What the fields satisfy -----------------------------------------------------------------------
     @property
@@ -247,9 +241,9 @@ class AffineInvariants:
         projection = self.projection
         if self.lower is None:
             return
-        for column, attainable, total in zip(self.independent, self._ranges, values.T):
+        for column, w, total in zip(self.independent, self.rows, values.T):
             what = f"the value {{0}} of invariant {column}{where}"
-            check_attainable(total, attainable, what, "the invariant")
+            check_attainable(total, w, *self._kernel_bounds[1:3], what, "the invariant")
         if len(set(projection.groups)) == len(self.rows):  # no two share cells
             return
         for i in np.sort(np.unique(values, axis=0, return_index=True)[1]):
@@ -469,7 +463,7 @@ def project_bounds(
         projection, values = kept.projection, kept.row_values(values, n)
     else:
         if values is not None:
-            check_attainable(values, attainable_range(w, lower, upper), "the total {} (row {})", "weights . f")
+            check_attainable(values, w, lower, upper, "the total {} (row {})", "weights . f")
             values = values[:, None]
         direction = np.array([dual_direction(abs(w), v)] * len(C)).reshape(C.shape)
         none, q = np.zeros(0), len(C)

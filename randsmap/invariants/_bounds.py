@@ -127,15 +127,11 @@ def check_within(F: _Values, lower: _Values, upper: _Values, dtype: DTypeLike = 
         )
 
 
-def attainable_range(w: _Values, lower: _Values, upper: _Values) -> Any:
-    """(w . f, |w| . |f|) of the fields within bounds that have the smallest and the largest w . f."""
-    return _total(w, np.where(w < 0, upper, lower)), _total(w, np.where(w < 0, lower, upper))
-
-
-def check_attainable(totals: _Values, attainable: Any, what: str, name: str) -> None:
-    """ValueError about the first of the totals (n,) that is not in the range, up to round-off; `what` is of {total}."""
+def check_attainable(totals: _Values, w: _Values, lower: _Values, upper: _Values, what: str, name: str) -> None:
+    """ValueError about the first of the totals (n,) that no f within the bounds has as w . f, up to round-off."""
     tol = 1e-14  # the documented accuracy of a projection
-    (low, low_size), (high, high_size) = attainable
+    low, low_size = _total(w, np.where(w < 0, upper, lower))
+    high, high_size = _total(w, np.where(w < 0, lower, upper))
     below, above = low - totals, totals - high
     below[below <= tol * (low_size + np.abs(totals))] = 0
     above[above <= tol * (high_size + np.abs(totals))] = 0

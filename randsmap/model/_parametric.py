@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -78,6 +79,7 @@ class ParametricModel(Model):
         "held_out_": Part(HeldOutErrors, optional=True),
     }
 
+    field_shape_ = property(attrgetter("model_.field_shape_"), doc="Shape of a field.")
     leverage_from = "regressor"
     lacks = {
         **Model.lacks,
@@ -144,13 +146,6 @@ class ParametricModel(Model):
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_: HeldOutErrors | None = None
         return self
-
-    @property
-    def field_shape_(self) -> tuple[int, ...]:
-        """Shape of a field."""
-        check_fitted(self, "model_")
-        shape: tuple[int, ...] = self.model_.field_shape_
-        return shape
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
         """Latents at parameters.
