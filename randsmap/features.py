@@ -358,7 +358,9 @@ class FourierFeatures(_RandomFeatures):
     True
     """
 
-    length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
+    length_scale: float | ArrayLike = parameter(
+        default=1.0, kw_only=False, shown="float or array-like of shape (d,)", of_columns=True
+    )
     paired: bool = parameter(bool, default=False)
     orthogonal: bool = parameter(bool, default=False)
 
@@ -410,7 +412,9 @@ class MaternFeatures(_RandomFeatures):
     True
     """
 
-    length_scale: float | ArrayLike = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)")
+    length_scale: float | ArrayLike = parameter(
+        default=1.0, kw_only=False, shown="float or array-like of shape (d,)", of_columns=True
+    )
     nu: float = parameter(float, default=1.5, low=0, strict=True)
 
     def draw(self, rng, X, P, scale, given):
@@ -494,7 +498,7 @@ class SigmoidFeatures(_RandomFeatures):
     slope: float = parameter(
         float, default=1.0, kw_only=False, low=0, high=np.finfo(np.float64).max / 4, strict=True, shown="float > 0"
     )
-    latent_box: Any = parameter(default=None, shown="None, (low, high) or array-like of shape (2, d)")
+    latent_box: Any = parameter(default=None, shown="None, (low, high) or array-like of shape (2, d)", of_columns=True)
 
     def draw(self, rng, X, P, scale, given):
         weights = rng.uniform(-given["slope"], given["slope"], (P, X.shape[1])).T  # App. D

@@ -19,7 +19,7 @@ from randsmap._interface.arrays import as_array, as_labels
 from randsmap._interface.callers import public, warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
-from randsmap._io.text import TIME, read_label_column, read_table
+from randsmap._io.text import TIME, Table, read_label_column, read_table
 from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
@@ -96,14 +96,14 @@ def read_array(
     path = expanded(path)
     reader = _reader(path)
     array = _read_text(path, key, fields) if reader is _read_text else reader(path, key)
-    if array.dtype.kind not in "buif":
+    if array.dtype.kind not in _NUMERIC:
         raise ValueError(f"{path} must hold real numbers, got {array.dtype}")
     if not transpose:
         return array
     if array.ndim < 2:
         raise ValueError(f"{path} holds an array of shape {array.shape}, which has no other axis to come first")
     if isinstance(array, np.ndarray):
-        return np.moveaxis(array, -1, 0)
+        return array.turned() if isinstance(array, Table) else np.moveaxis(array, -1, 0)
     return array.transpose(array.dims[-1], ...)
 
 
@@ -111,32 +111,37 @@ def read_columns(path: Path, *, key: str | None = None, width: int | None = None
     """Parameters (n, p) by `read_array`, p = `width` if known; a vector, which MATLAB has as a row, is one column."""
     values = read_array(path, key=key)
     if transpose and values.ndim == 2:
-        values = values.T
+        values = values.turned() if isinstance(values, Table) else values.T
     if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:
         values = values[0]
-    labelled = not isinstance(values, np.ndarray)
     if values.ndim == 1:
-        values = values.expand_dims("", 1) if labelled else values[:, None]
+        values = values[:, None] if isinstance(values, np.ndarray) else values.expand_dims("", 1)
     checked = as_array(values, str(path), min_rows=0)
-    return values.copy(data=checked) if labelled else checked
+    if isinstance(values, Table):
+        return values
+    return checked if isinstance(values, np.ndarray) else values.copy(data=checked)
 
 
 def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:
     """Labels of n rows from an array of a file with names (MATLAB's may be text), a .npy file, or a text."""
-    if path.suffix.lower() == ".mat" and key is not None:
-        return as_labels(_read_mat(path, key, (NUMBERS, "char", "cell")), str(path))
-    if path.suffix.lower() in HAVE_NAMES or _start(path).startswith(_NPY):
+    ending = path.suffix.lower()
+    if ending in _HAVE_TEXT and key is not None:
+        labels = _READERS[ending](path, key, "buifMmOSTU")
+    elif ending in HAVE_NAMES or _start(path).startswith(_NPY):
         labels = read_array(path, key=key)
-        as_labels(labels, str(path))
-        return labels
-    try:
-        return as_labels(read_label_column(path, n, key), str(path))
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is neither a .npy file nor text") from None
+    else:
+        try:
+            labels = read_label_column(path, n, key)
+        except UnicodeDecodeError:
+            raise ValueError(f"{path} is neither a .npy file nor text") from None
+    as_labels(labels, str(path))
+    return labels
 
 
 # formats of several arrays with names
 HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".jld2", ".nc", ".nc4", ".zarr")
+_HAVE_TEXT = (".npz", ".mat", ".nc", ".nc4", ".zarr")  # which is read as labels
+_NUMERIC = "buif"  # kinds of NumPy's types that are numbers
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
 _NPY, _HDF5 = b"\x93NUMPY", b"\x89HDF"
@@ -188,7 +193,7 @@ def _write(file: BinaryIO, array: NDArray[np.float64], name: str, ending: str) -
         np.save(file, array, allow_pickle=False)
 
 
-def _reader(path: Path) -> Callable[[Path, str | None], Any]:
+def _reader(path: Path) -> Callable[..., Any]:
     ending = path.suffix.lower()
     if ending == ".zarr":
         if not path.exists():
@@ -322,14 +327,14 @@ def _refuse_key(key: str | None, what: str) -> None:
         raise ValueError(f"{what} holds one array, which has no name: leave key (--key) {key!r} out")
 
 
-def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
+def _read_npz(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any]:
     with _as_value_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
         shapes, others = {}, {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
                 shape, dtype = check_npy_header(file, archive.getinfo(member).file_size)
-                if dtype.kind in "buif":
+                if dtype.kind in kinds:
                     shapes[name] = shape
                 else:
                     others[name] = dtype.name + " labels" * (dtype.kind in "USMm" and len(shape) < 2)
@@ -337,7 +342,7 @@ def _read_npz(path: Path, key: str | None) -> NDArray[Any]:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
 
 
-def _read_mat(path: Path, key: str | None, kinds: Collection[str] = (NUMBERS,)) -> NDArray[Any]:
+def _read_mat(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any]:
     with open(path, "rb") as file:
         start = file.read(512)
         if start.startswith((b"MATLAB 7.3", _HDF5)):
@@ -347,8 +352,9 @@ def _read_mat(path: Path, key: str | None, kinds: Collection[str] = (NUMBERS,)) 
                 written = "as Octave's save" if b"Octave" in start else "as MATLAB's save -ascii"
                 raise ValueError(f"it is text, {written} writes it: save it with -v7, or give it the ending .txt")
             arrays = mat_arrays(file)
-            shapes = {name: array.shape for name, array in arrays.items() if array.kind in kinds}
-            others = {name: array.kind for name, array in arrays.items() if array.kind not in kinds}
+            read = (NUMBERS,) if kinds == _NUMERIC else (NUMBERS, "char", "cell")
+            shapes = {name: array.shape for name, array in arrays.items() if array.kind in read}
+            others = {name: array.kind for name, array in arrays.items() if array.kind not in read}
             return arrays[_chosen(shapes, key, path, others)].read()
 
 
@@ -410,12 +416,12 @@ def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, u
     return _physical(values, attributes, unwritten)
 
 
-def _read_text(path: Path, key: str | None, fields: bool = False) -> NDArray[np.float64]:
+def _read_text(path: Path, key: str | None, fields: bool = False) -> Table:
     with _as_value_error(path, "text with one row of numbers per line"):
         return read_table(path, key, fields=fields)
 
 
-def _read_netcdf(path: Path, key: str | None) -> Any:
+def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
     xarray = _imported("xarray", path)
     with _as_value_error(path, "a netCDF file"):
         options = {"mask_and_scale": False, "decode_timedelta": False}
@@ -433,10 +439,10 @@ def _read_netcdf(path: Path, key: str | None) -> Any:
             raise ImportError(
                 f"{path} needs h5netcdf or netCDF4 in addition to xarray: pip install 'randsmap[files]'"
             ) from None
-        return _variable(groups, {}, key, path)
+        return _variable(groups, {}, key, path, kinds)
 
 
-def _read_zarr(path: Path, key: str | None) -> Any:
+def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
     zarr = _imported("zarr", path)
     with _as_value_error(path, "a zarr store"):
         node = zarr.open(str(path), mode="r")
@@ -459,11 +465,25 @@ def _read_zarr(path: Path, key: str | None) -> Any:
                 own = array.attrs.get("_FillValue", array.fill_value or None)
                 if not isinstance(own, str):  # of format 3, which xarray decodes
                     groups[at].variables[name].attrs["_FillValue"] = own
-        return _variable(groups, others, key, path)
+        return _variable(groups, others, key, path, kinds)
 
 
-def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None, path: Path) -> Any:
-    """A variable in groups (datasets) that are not decoded, and its coordinates, in physical values."""
+def _units(array: Any) -> str:
+    return str({**array.encoding, **array.attrs}.get("units"))
+
+
+def _as_stored(array: Any) -> Any:
+    """A variable of dates as the numbers since a date that a file holds."""
+    if array.dtype.kind in "buif":
+        return array
+    import xarray
+
+    stored = xarray.conventions.encode_cf_variable(array.variable)
+    return xarray.DataArray(stored.values, array.coords, array.dims, array.name)
+
+
+def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None, path: Path, kinds: str) -> Any:
+    """A variable in groups (datasets) that are not decoded, or that a key names a coordinate, in physical values."""
 
     def physical(stored: Any) -> Any:
         values, attributes = _native(stored.values), {k: v for k, v in stored.attrs.items() if v is not None}
@@ -473,9 +493,13 @@ def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None
         return array
 
     found = {
-        f"{at}/{name}".strip("/"): array for at, group in groups.items() for name, array in group.data_vars.items()
+        f"{at}/{name}".strip("/"): array
+        for at, group in groups.items()
+        for name, array in (group.data_vars if key is None else {**group.coords, **group.data_vars}).items()
     }
-    shapes = {name: array.shape for name, array in found.items() if array.dtype.kind in "buif"}
+    if key is not None and kinds == _NUMERIC:  # dates as the numbers that the file has
+        found |= {name: _as_stored(array) for name, array in found.items() if " since " in _units(array)}
+    shapes = {name: array.shape for name, array in found.items() if array.dtype.kind in kinds}
     others |= {name: array.dtype.name for name, array in found.items() if array.dtype.kind in "cV"}
     try:
         array = physical(found[_chosen(shapes, key, path, others)].load())
@@ -488,7 +512,7 @@ def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None
     return array.assign_coords({name: physical(array.coords[name].variable) for name in packed})
 
 
-_READERS: dict[str, Callable[[Path, str | None], Any]] = {
+_READERS: dict[str, Callable[..., Any]] = {
     ".npz": _read_npz,
     ".mat": _read_mat,
     **dict.fromkeys((".csv", ".txt"), _read_text),
@@ -574,7 +598,7 @@ def transposed_evidence(F: Any) -> str | None:
 def _are_times(name: object, place: Any) -> bool:
     """True for a coordinate of times, by its name or type or the attributes of CF (4.4)."""
     about = {**place.encoding, **place.attrs}
-    says = about.get("axis") == "T" or about.get("standard_name") == "time" or " since " in str(about.get("units"))
+    says = about.get("axis") == "T" or about.get("standard_name") == "time" or " since " in _units(place)
     return says or place.dtype.kind == "M" or TIME.fullmatch(str(name)) is not None
 
 

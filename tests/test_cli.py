@@ -1144,6 +1144,52 @@ def test_labels_of_fields_in_files_are_compared(labelled, command, name, capsys)
     assert run(command, model, labelled / "F.nc", "--out", out) == 0
 
 
+@pytest.fixture
+def tables(tmp_path):
+    """Texts of fields, weights, parameters and groups with names of rows and columns, and in another order."""
+    rng, x = np.random.default_rng(0), np.linspace(0, 1, 12)
+    place = rng.uniform(0.2, 0.8, (24, 2))
+    F = np.exp(-(((x - place[:, :1]) / 0.3) ** 2)) * (1 + place[:, 1:])
+    rows, cells = [f"r{k}" for k in range(24)], [f"S{k}" for k in range(12)]
+    tables = {"F": (F, rows, cells), "w": (1 + x[None], ["weight"], cells), "wc": (1 + x[:, None], cells, ["weight"])}
+    tables |= {"p": (place, rows, ["a", "b"]), "g": (np.arange(24)[:, None] // 6, rows, ["run"])}
+    for name, (values, names, columns) in tables.items():
+        for path, i, j in ((name, 1, 1), (f"{name}_rows", -1, 1), (f"{name}_columns", 1, -1)):
+            lines = [
+                ["", *columns[::j]],
+                *([label, *map(repr, row)] for label, row in zip(names[::i], values[::i, ::j].tolist(), strict=True)),
+            ]
+            (tmp_path / f"{path}.csv").write_text("\n".join(map(",".join, lines)) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["encode", "evaluate", "report"])
+def test_names_of_columns_in_texts_are_compared(tables, command, capsys):
+    model, out = tables / "m", tables / "out"
+    assert run("fit", tables / "F.csv", "--out", model, *_FEW) == 0
+    capsys.readouterr()
+    wrong = (command, model, tables / "F_columns.csv", "--out", out)
+    assert "has other labels along 'columns' than the fields of fit, S11 at place 0" in failing(wrong, capsys)
+    assert run(command, model, tables / "F_rows.csv", "--out", out) == 0
+
+
+@pytest.mark.parametrize(
+    "option, name",
+    [("cell-weights", "w_columns"), ("cell-weights", "wc_rows"), ("parameters", "p_rows"), ("groups", "g_rows")],
+)
+def test_names_of_rows_and_cells_in_texts_are_compared(tables, option, name, capsys):
+    right, wrong = tables / f"{name.partition('_')[0]}.csv", tables / f"{name}.csv"
+    command = ["fit", tables / "F.csv", "--out", tables / "m", *_FEW, f"--{option}"]
+    assert f"{wrong} has other labels along" in failing((*command, wrong), capsys)
+    assert run(*command, right) == 0
+    capsys.readouterr()
+    if option == "parameters":
+        assert run("predict", tables / "m", right, "--out", tables / "o.csv") == 0
+        capsys.readouterr()
+        told = failing(("predict", tables / "m", tables / "p_columns.csv", "--out", tables / "o.csv"), capsys)
+        assert "b at place 0 where that is a" in told
+
+
 @pytest.mark.parametrize(
     "option, name", [("cell-weights", "w_turned"), ("cell-weights", "w_by_lon"), ("parameters", "p"), ("groups", "g")]
 )

@@ -444,6 +444,12 @@ def coordinates():
         "periods": pandas.period_range("2020-01", periods=24, freq="M"),
         "categories": pandas.CategoricalIndex(list("abcdefghijkl") * 2),
         "levels": product,
+        "intervals": pandas.interval_range(0.0, 24.0, periods=24, closed="left"),
+        "masked integers": pandas.Index([5, 3, None, *range(10, 31)], dtype="Int64"),
+        "truth values": pandas.Index([True, False, True, True] * 6, dtype="boolean"),
+        "ordered categories": pandas.CategoricalIndex(list("ab") * 12, categories=list("cba"), ordered=True),
+        "missing categories": pandas.CategoricalIndex([None, "a"] * 12),
+        "levels of intervals": pandas.MultiIndex.from_arrays([pandas.interval_range(0, 24), np.arange(24)]),
         "levels of dates": pandas.MultiIndex.from_arrays([days, np.arange(24)], names=["day", "number"]),
     }
 
@@ -457,7 +463,10 @@ def with_labels(index, dim="cell"):
     return xarray.DataArray(ROWS, dims=("time", dim), coords=coords, name="u").assign_coords(time=np.arange(N))
 
 
-KINDS = "numbers, integers, names, dates, durations, dates of a zone, periods, categories, levels, levels of dates"
+KINDS = (
+    "numbers, integers, names, dates, durations, dates of a zone, periods, categories, levels, levels of dates, "
+    "intervals, masked integers, truth values, ordered categories, missing categories, levels of intervals"
+)
 
 
 @pytest.mark.parametrize("kind", [*KINDS.split(", "), "dates of a calendar"])
@@ -476,6 +485,7 @@ def test_labels_of_every_kind_survive_and_are_compared(tmp_path, kind):
         fields = other.inverse_transform(latents)
         assert fields.identical(X.drop_vars("time").copy(data=fields.values))
         assert type(fields.indexes["cell"]) is type(X.indexes["cell"])
+        assert fields.indexes["cell"].dtype == X.indexes["cell"].dtype
         if "levels" in kind:
             assert fields.unstack("cell").identical(X.drop_vars("time").copy(data=fields.values).unstack("cell"))
         np.testing.assert_array_equal(other.transform(X), latents)
@@ -784,3 +794,114 @@ def test_labels_of_latents_and_parameters_are_those_of_the_values_of_invariants(
             assert call(X, invariant_values=masses).shape == (N, 24)
             with pytest.raises(ValueError, match=f"invariant_values has other labels along '.*' than {name}"):
                 call(X, invariant_values=masses[::-1])
+
+
+# -- Columns -------------------------------------------------------------------------------------------
+def tables():
+    """Latents and fields as data frames with names, and the latter with its columns in another order."""
+    pandas = pytest.importorskip("pandas")
+    fields = pandas.DataFrame(ROWS, columns=[f"S{i}" for i in range(24)])
+    return pandas.DataFrame(Y, columns=["a", "b"]), fields, fields[fields.columns[::-1]]
+
+
+def test_fields_whose_columns_have_another_order_are_refused_at_every_door():
+    """Where the latents have names, too, and by functions of a model."""
+    latents, fields, wrong = tables()
+    features = randsmap.SigmoidFeatures(2.0, n_features=9, latent_box=(0.0, 1.0))
+    batches = randsmap.RANDSMAPDecoder(features, latent_scale=1.0, random_state=0).partial_fit(latents, fields)
+    decoder, encoder = clone(KERNEL).fit(latents, fields), randsmap.DiffusionMaps(2).fit(fields)
+    model = clone(MODELS["POD alone"]).fit(fields)
+    parametric = randsmap.ParametricModel(MODELS["POD alone"], randsmap.KernelDecoder(invariants=None))
+    parametric.fit(latents, fields)
+    errors = randsmap.model.reconstruction_errors
+    for call, name in (
+        (lambda: batches.partial_fit(latents, wrong), "y"),
+        (lambda: decoder.score(latents, wrong), "y"),
+        (lambda: encoder.squared_distances(wrong), "X"),
+        (lambda: model.score(wrong), "X"),
+        (lambda: errors(model, wrong), "snapshots"),
+        (lambda: errors(parametric, wrong, parameters=latents), "snapshots"),
+        (lambda: parametric.score(latents, wrong), "snapshots"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has other labels along 'columns' than .*, S23 at place 0"):
+            call()
+
+
+def test_names_of_columns_in_a_text_are_those_of_later_texts(tmp_path):
+    _, fields, wrong = tables()
+    for name, table in (("a", fields), ("b", wrong), ("c", fields.set_axis(np.linspace(0, 1, 24), axis=1))):
+        table.to_csv(tmp_path / f"{name}.csv", index_label="id")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of the column id
+        X, other, positions = (randsmap.read_snapshots(tmp_path / f"{name}.csv") for name in "abc")
+    model = clone(MODELS["POD alone"]).fit(X)
+    model.save(tmp_path / "m.npz")
+    for fitted in (model, pickle.loads(pickle.dumps(model)), randsmap.load(tmp_path / "m.npz")):
+        latents = fitted.transform(X)
+        np.testing.assert_array_equal(fitted.transform(np.asarray(other)[:, ::-1]), latents)
+        np.testing.assert_allclose(fitted.transform(X[5:7]), latents[5:7], atol=1e-14)
+        assert type(fitted.inverse_transform(latents)) is np.ndarray
+        for rows in (other, other[:3], positions):
+            with pytest.raises(ValueError, match="X has other labels along 'columns' than the fields of fit"):
+                fitted.transform(rows)
+    # what is computed of them, or chosen of the columns, has no names
+    for plain in (X[:, ::-1], X.T, 2 * X, X[0]):
+        assert Labels.of(np.atleast_2d(plain)) is None
+
+
+def test_directions_and_values_have_the_columns_of_the_points_and_invariants():
+    pandas = pytest.importorskip("pandas")
+    latents, fields, _ = tables()
+    wrong, model = latents[["b", "a"]], clone(MODELS["POD alone"]).fit(fields)
+    decoder, Z = clone(KERNEL).fit(latents, fields), pandas.DataFrame(model.transform(fields))
+    Z.columns = model.get_feature_names_out()
+    C = pandas.DataFrame({"mass": np.ones(24), "more": np.arange(24.0)}, index=fields.columns)
+    values = pandas.DataFrame(ROWS @ C.values, columns=C.columns)[["more", "mass"]]
+    options = {"invariants": C, "invariant_tol": 1.0}
+    keeps, pod = randsmap.KernelDecoder(**options).fit(Y, fields), model.encoder_
+    swapped = Z[Z.columns[::-1]]
+    for call, name in (
+        (lambda: decoder.jvp(latents, wrong), "V"),
+        (lambda: decoder.jvp(Y, wrong), "V"),
+        (lambda: decoder.jvp(Y, wrong.iloc[0]), "V"),
+        (lambda: decoder.freeze().jvp(latents, wrong), "V"),
+        (lambda: model.jvp(Z, swapped), "V"),
+        (lambda: model.jvp(swapped, Z.values), "X"),
+        (lambda: pod.inverse_transform(swapped), "X"),
+        (lambda: pod.inverse_jvp(Z, swapped), "V"),
+        (lambda: pod.vjp(fields, swapped), "U"),
+        (lambda: model.inverse_transform(swapped.rename_axis("n").to_xarray().to_dataarray("latent").T), "X"),
+        (lambda: keeps.predict(Y, invariant_values=values), "invariant_values"),
+        (lambda: clone(keeps).set_params(invariant_values=values.iloc[0]).fit(Y, fields), "invariant_values"),
+        (lambda: randsmap.project_bounds(ROWS, weights=C, total=values), "total"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has (other labels than the columns of|the columns)"):
+            call()
+    np.testing.assert_array_equal(decoder.jvp(latents, latents), clone(KERNEL).fit(Y, ROWS).jvp(Y, Y))
+    assert keeps.predict(Y, invariant_values=values[["mass", "more"]]).shape == ROWS.shape
+
+
+@pytest.mark.parametrize("name", LATENT_PARAMETERS)
+def test_parameters_of_each_latent_in_a_model_have_the_order_of_the_latents(name):
+    pandas = pytest.importorskip("pandas")
+    scales = pandas.Series([1.0, 2.0], index=["pod0", "pod1"])
+    encoder = randsmap.POD(2)
+    randsmap.ManifoldModel(encoder, LATENT_PARAMETERS[name](scales)).fit(ROWS)
+    with pytest.raises(ValueError, match=f"{name.split()[0]} has other labels than the columns of the latents, pod1"):
+        randsmap.ManifoldModel(encoder, LATENT_PARAMETERS[name](scales[::-1])).fit(ROWS)
+
+
+def test_a_column_of_labels_that_reset_index_makes_is_no_number_of_a_sample():
+    """An index that pandas counted is no label: it says nothing beside others."""
+    latents, fields, _ = tables()
+    named = fields.set_axis([f"r{i}" for i in range(N)])
+    np.testing.assert_array_equal(
+        clone(KERNEL).fit(latents, named).predict(latents), clone(KERNEL).fit(Y, ROWS).predict(Y)
+    )
+    for call, name in (
+        (lambda: clone(KERNEL).fit(latents.reset_index(), fields), "X"),
+        (lambda: randsmap.POD(2).fit(fields.reset_index()), "X"),
+        (lambda: randsmap.KernelDecoder(cell_weights=fields.loc[0].reset_index()).fit(Y, fields), "cell_weights"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has a column 'index' beside others.*set_index.*drop"):
+            call()

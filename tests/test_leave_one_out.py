@@ -1,5 +1,7 @@
 """Leave-one-out errors: against n refits, and what has none."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -240,3 +242,24 @@ def test_groups_held_out_agree_with_refits_in_all_forms(sizes, degree, kind, n, 
         expected[held] = F[held] - W @ F[rest]
     for form in (Dual(K, T), Dual(K, T).hat(), Dual(K, T).complete_hat()):
         np.testing.assert_allclose(form.residuals(F, value, groups), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_that_round_off_decides_are_named():
+    """A snapshot that alone determines features, which no regularization damps."""
+    u = np.linspace(0, 1, 20)
+    X, x = np.column_stack([u, np.r_[np.zeros(19), 1.0]]), np.linspace(0, 1, 15)
+    F = np.exp(-(((x - 0.3 - 0.3 * u[:, None]) / 0.2) ** 2))
+    features = randsmap.SigmoidFeatures(3.0, n_features=40, latent_box=(0.0, 1.0), random_state=0)
+    decoder = randsmap.RFNNDecoder(features, latent_scale=1.0, regularization=0.0, random_state=0)
+    with pytest.warns(UserWarning, match=r"errors of rows .*19\] depend on round-off"):
+        randsmap.leave_one_out(decoder, X, F)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        judged = randsmap.leave_one_out(decoder, X, F, regularizations=[1e-6]).errors_[0]
+    for i in (3, 19):
+        rest = np.delete(np.arange(20), i)
+        alone = randsmap.RFNNDecoder(features, latent_scale=1.0, regularization=1e-6, random_state=0).fit(
+            X[rest], F[rest]
+        )
+        missed = np.linalg.norm(alone.predict(X[i : i + 1]) - F[i]) / np.linalg.norm(F[i])
+        np.testing.assert_allclose(judged[i], missed, rtol=1e-6)

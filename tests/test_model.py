@@ -1,3 +1,4 @@
+import itertools
 import warnings
 
 import numpy as np
@@ -356,3 +357,42 @@ def test_other_packages_parts_get_numbers_alone(bumps, kind):
     for call, X in calls:
         with pytest.raises(ValueError, match="X must be an array of real numbers|X has 1 masked value"):
             call(wrong(X))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        randsmap.ManifoldModel(randsmap.DiffusionMaps(2), randsmap.KNNDecoder(3)),
+        randsmap.ManifoldModel(randsmap.DiffusionMaps(2), randsmap.RFNNDecoder(random_state=0)),
+        randsmap.ManifoldModel(randsmap.POD(2, invariants=None), randsmap.KernelDecoder(invariants=None)),
+        randsmap.ManifoldModel(PCA(2), LinearRegression()),
+        randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2, invariants=None))),
+    ],
+    ids=lambda model: type(getattr(model, "decoder", None)).__name__,
+)
+def test_other_units_are_warned_of_without_invariants_too(bumps, model, tmp_path):
+    F = bumps * np.linspace(1, 5, len(bumps))[:, None]
+    models = [clone(model).fit(F)]
+    if not isinstance(getattr(model, "encoder", None), PCA):
+        models[0].save(tmp_path / "m.npz")
+        models.append(randsmap.load(tmp_path / "m.npz"))
+    for fitted, scale in itertools.product(models, (1.0, 200.0, 1e3, 1e-3)):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            fitted.transform(scale * F)
+        assert sum("other units" in str(each.message) for each in found) == (scale in (1e3, 1e-3)), scale
+
+
+def test_a_decoder_is_not_given_an_angle_for_a_number(bumps):
+    shift = randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2)))
+    decoder = randsmap.KernelDecoder()
+    for encoder in (shift, randsmap.ManifoldModel(shift)):
+        model = randsmap.ManifoldModel(encoder, decoder)
+        for call in (
+            lambda model=model: model.fit(bumps),
+            lambda model=model: randsmap.autotune(bumps, model=model, n_trials=1),
+            lambda model=model: randsmap.tune(model, {"decoder__regularization": [1.0]}, None, bumps, None, bumps),
+        ):
+            with pytest.raises(TypeError, match="is an angle, .*ShiftRegistration.ManifoldModel.encoder, decoder"):
+                call()
+        assert randsmap.ManifoldModel(encoder).fit(bumps).reconstruct(bumps).shape == bumps.shape

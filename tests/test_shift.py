@@ -188,3 +188,25 @@ def test_cell_weights_weigh_the_lines_in_theta():
         fields = np.repeat(F, split, axis=1)
         thetas.append(registered.fit(fields).transform(fields)[:, 0])
     np.testing.assert_allclose(thetas[1], thetas[0], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        (lambda w: randsmap.POD(2, cell_weights=w, invariants=None), None),
+        (lambda w: randsmap.DiffusionMaps(2, cell_weights=w), randsmap.KNNDecoder(3)),
+        (lambda w: randsmap.DiffusionMaps(2), lambda w: randsmap.KernelDecoder(cell_weights=w, invariants=None)),
+        (lambda w: randsmap.POD(2, cell_weights=w), lambda w: randsmap.KernelDecoder(cell_weights=np.ones(len(w)))),
+    ],
+)
+def test_weights_that_change_along_the_axis_are_refused_without_invariants_too(encoder, decoder):
+    x = np.arange(12) / 12
+    F = np.exp(np.cos(2 * np.pi * (x - np.linspace(0, 1, 30)[:, None])) * np.linspace(1, 2, 30)[:, None])
+    for weights, same in ((np.ones(12), True), (1 + x, False)):
+        given = decoder(weights) if callable(decoder) else decoder
+        model = randsmap.ShiftRegistration(randsmap.ManifoldModel(encoder(weights), given))
+        if same:
+            assert model.fit(F).reconstruct(F).shape == F.shape
+        else:
+            with pytest.raises(ValueError, match="cell_weights must be the same all along the periodic axis"):
+                model.fit(F)

@@ -20,7 +20,7 @@ from scipy.io import loadmat, netcdf_file, savemat
 import randsmap
 from randsmap import datasets, read_snapshots
 from randsmap._io.matlab import NUMBERS, mat_arrays
-from randsmap.snapshots import read_array, read_labels, transposed_evidence
+from randsmap.snapshots import read_array, read_columns, read_labels, transposed_evidence
 
 TIMES = np.arange(7.0)
 FIELDS = np.random.default_rng(0).normal(size=(7, 3, 5))  # (time, y, x)
@@ -1083,3 +1083,75 @@ def test_data_beside_indices_alone_are_no_sparse_matrix(tmp_path):
     F = np.arange(6.0).reshape(2, 3)
     np.savez(tmp_path / "a.npz", train_data=F, train_indices=np.arange(2))
     assert np.array_equal(read_snapshots(tmp_path / "a.npz", key="train_data"), F)
+
+
+@pytest.mark.parametrize(
+    "levels", [([0, 1], [0.1, 0.2]), ([1, 0], [0.2, 0.1]), ([0.5, 1.5], [1, 2, 3]), ([-1, 0, 2], [3.5, 2.5])]
+)
+def test_two_lines_of_numbers_that_are_a_product_may_be_names(tmp_path, levels):
+    """As pandas writes columns of two levels without the index."""
+    pandas = pytest.importorskip("pandas")
+    columns = pandas.MultiIndex.from_product(levels)
+    table = pandas.DataFrame(np.random.default_rng(0).uniform(size=(9, len(columns))), columns=columns)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match="line 1 of what it holds may have names or values"):
+        read_snapshots(tmp_path / "a.csv")
+
+
+def test_a_first_line_that_alone_rises_evenly_is_told(tmp_path):
+    values = np.random.default_rng(0).uniform(size=(9, 5)).round(3).tolist()
+    text = "\n".join(",".join(map(str, row)) for row in [[0.0, 0.25, 0.5, 0.75, 1.0], *values])
+    read, told = read_text(tmp_path / "a.csv", text)
+    assert len(read) == 10 and "first line rises evenly as no other does" in told
+    assert not read_text(tmp_path / "a.csv", text.partition("\n")[2])[1]
+
+
+@pytest.mark.parametrize("line", ["#1.5,2,3", "# 1.5,2,3", "#REF,1,2", "#,1,2"])
+@pytest.mark.parametrize("at", [0, 2, 5])
+def test_a_comment_with_the_entries_of_a_row_is_told(tmp_path, line, at):
+    rows = ["1.5,2.5,3.5"] * 5
+    read, told = read_text(tmp_path / "a.csv", "\n".join([*rows[:at], line, *rows[at:]]))
+    assert len(read) == 5 and f"line {at + 1} is passed over as a comment" in told
+
+
+def test_names_of_rows_and_columns_of_a_text_are_kept(tmp_path):
+    for text, rows, columns in (
+        (",a,b\nr1,1,2\nr2,3,4\n", ["r1", "r2"], ["a", "b"]),
+        (",x=0.5,x=1.5\n7,1,2\n3,3,4\n", [7, 3], ["x=0.5", "x=1.5"]),
+        (",0,1\n1,1,2\n0,3,4\n", [1, 0], [0, 1]),
+        ("a,b\n1,2\n3,4\n", None, ["a", "b"]),
+        ("1,2\n3,4\n", None, None),
+    ):
+        for transpose in (False, True):
+            table, _ = read_text(tmp_path / "a.csv", text, transpose=transpose)
+            assert table.tolist() == ([[1, 3], [2, 4]] if transpose else [[1, 2], [3, 4]])
+            names = [None if index is None else list(index) for index in (table.row_names, table.column_names)]
+            assert names == ([columns, rows] if transpose else [rows, columns])
+
+
+@pytest.mark.parametrize("name", ["a.nc", "b.nc", "a.zarr"])
+def test_coordinates_and_variables_are_labels_and_parameters_by_their_names(tmp_path, name):
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    pytest.importorskip("zarr" if "zarr" in name else "h5netcdf")
+    days = pandas.date_range("2020-01-01", periods=3)
+    runs = ("time", ["a", "a", "b"])
+    coords = {"time": days, "mu": ("time", [0.5, 1.0, 1.5]), "run": runs}
+    data = {"U": (("time", "x"), np.ones((3, 5))), "kind": runs, "p": ("time", [1.0, 2, 3]), "when": ("time", days)}
+    data = xarray.Dataset(data, coords)
+    path = tmp_path / name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr's, of text
+        if "zarr" in name:
+            data.to_zarr(path, consolidated=False)
+        else:
+            data.to_netcdf(path, engine="h5netcdf" if name == "a.nc" else "scipy")
+        assert read_snapshots(path).shape == (3, 5)
+        for key, values in {"mu": [0.5, 1, 1.5], "p": [1, 2, 3], "time": [0, 1, 2], "when": [0, 1, 2]}.items():
+            assert read_snapshots(path, key=key).values.tolist() == values
+            parameters = read_columns(path, key=key)
+            assert parameters.values.tolist() == [[value] for value in values]
+            assert (parameters.time.values == days.values).all()  # which the fields have
+        for key, labels in {"run": ["a", "a", "b"], "kind": ["a", "a", "b"], "mu": [0.5, 1, 1.5]}.items():
+            assert read_labels(path, 3, key=key).values.tolist() == labels
+        with pytest.raises(ValueError, match="has no array 'run' of numbers; it has .*mu .*time"):
+            read_snapshots(path, key="run")

@@ -10,6 +10,7 @@ values below a mask, dates and text as data, and does not name the place of a va
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -67,8 +68,6 @@ def validate_data(
             and in_domain(X)
         ):
             return X
-    from sklearn.utils.validation import validate_data as sklearn_validate
-
     valid = as_array(X, name, min_rows=0, min_columns=0)
     for length, least, what in zip(valid.shape, (min_samples, 1), ("sample", "feature")):
         if length < least:  # in the words that scikit-learn's tests expect
@@ -76,38 +75,77 @@ def validate_data(
                 f"{name} has {length} {what}(s) (shape={valid.shape}) while a minimum of {least} is required."
             )
     try:
-        sklearn_validate(estimator, _with_names(X, valid), reset=reset, skip_check_array=True)
+        _note_columns(estimator, X, valid, reset, name)
     except ValueError as error:
         if len(valid) == getattr(estimator, "n_features_in_", None) != valid.shape[1]:
             raise ValueError(f"{error} X has {len(valid)} rows: if its columns are the samples, give X.T") from None
         raise
     if reset:
         check_domain(valid, name)
-        check_columns(estimator, X, name)
+        check_parameters_of_columns(estimator, index_of(X, -1), name)
     return valid
 
 
-def check_columns(estimator: Any, X: Any, name: str) -> None:
-    """ValueError if parameters with a number for each column of X have other labels than these."""
-    columns = index_of(X, 1)
-    for key, value in estimator.get_params().items() if columns is not None else ():
-        for part in value if isinstance(value, tuple) else (value,):
-            index = index_of(part, getattr(part, "ndim", 1) - 1)
-            owner, _, parameter = key.rpartition("__")
-            if parameter in ("length_scale", "latent_scale", "latent_box") and owner in ("", "features", "regressor"):
-                _check_index(index, columns, f"{key} has other labels than the columns of {name}")
+def _note_columns(estimator: Any, X: Any, valid: NDArray[np.float64], reset: bool, name: str) -> None:
+    """Set `n_features_in_` and `feature_names_in_`, or compare with them; labels that are no text are names, too."""
+    from sklearn.utils.validation import validate_data as sklearn_validate
+
+    index = index_of(X, -1)
+    names = index if index is not None and comparable(index)[0] != "range" else None
+    known = getattr(estimator, "feature_names_in_", ())
+    if names is not None and not reset and len(known) == valid.shape[1]:
+        what = "The feature names should match those that were passed during fit"  # as scikit-learn says it
+        _check_index(np.array(list(map(str, names))), known, f"{what}: {name} has other columns")
+        return
+    of_others = hasattr(X, "columns") and not hasattr(X, "iloc")  # polars' and the like
+    sklearn_validate(estimator, X if of_others else valid, reset=reset, skip_check_array=True)
+    if names is not None and reset:
+        estimator.feature_names_in_ = np.array(list(map(str, names)), dtype=object)
 
 
-def _with_names(X: Any, valid: NDArray[np.float64]) -> Any:
-    """What scikit-learn takes the names of columns from: labels that are no text are names, too."""
-    if hasattr(X, "columns") and not hasattr(X, "iloc"):
+# -- Labels ----------------------------------------------------------------------------------------
+def check_parameters_of_columns(estimator: Any, names: Any, whose: str, prefix: str = "") -> None:
+    """ValueError if parameters with an entry for each column of X, as they declare, have other labels than these."""
+    for key, declared in getattr(estimator, "_parameters", {}).items():
+        value = getattr(estimator, key) if declared.of_columns and names is not None else ()
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            check_columns(names, whose, **{prefix + key: part})
+            check_parameters_of_columns(part, names, whose, f"{prefix}{key}__")
+
+
+def check_columns(names: Any, whose: str, **arrays: Any) -> None:
+    """ValueError if arrays, by their names, have other labels along their last axis than an index, if it is one."""
+    for name, X in arrays.items():
+        _check_index(index_of(X, -1), names, f"{name} has other labels than the columns of {whose}")
+
+
+def check_beside(X: Any, others: Mapping[str, Any], known: Any = None, invariants: Any = None) -> None:
+    """ValueError if arrays, by their names, do not belong to the points X, of which fit has `known` the columns.
+
+    Their samples must have the same labels, directions V the columns of X and of fit, and invariant_values those of the
+    matrix `invariants`.
+    """
+    check_samples(X=X, **others)
+    V, values = others.get("V"), others.get("invariant_values")
+    check_columns(index_of(X, -1), "X", V=V)
+    check_columns(known, "fit", V=V)
+    names = index_of(invariants, -1) if np.ndim(invariants) > 1 else None
+    if names is not None and len(names) > 1:
+        check_columns(names, "invariants", invariant_values=values)
+
+
+def latents_of(X: Any, encoder: Any, name: str = "X") -> Any:
+    """Latents without labels; ValueError if their columns have the encoder's names of latents in another order."""
+    if type(X) is np.ndarray:
         return X
-    index = index_of(X, 1)
-    if index is None or comparable(index)[0] == "range":
-        return X if hasattr(X, "columns") else valid
-    import pandas
-
-    return pandas.DataFrame(valid, columns=list(map(str, index)), copy=False)
+    index = index_of(X, -1)
+    if index is None and not hasattr(X, "columns"):
+        return np.asarray(X) if hasattr(X, "coords") else X
+    names = list(getattr(encoder, "get_feature_names_out", list)())
+    given = list(map(str, X.columns if index is None else index))
+    if given != names and sorted(given) == sorted(names):
+        raise ValueError(f"{name} has the columns {given}, those of the encoder are {names}: select them in this order")
+    return real_numbers(X, name)
 
 
 def check_samples(**arrays: Any) -> None:
@@ -133,6 +171,7 @@ def _check_index(index: Any, theirs: Any, what: str) -> None:
         check_equal(here, there, what, (kind, their_kind))
 
 
+# -- Numbers ---------------------------------------------------------------------------------------
 def real_numbers(X: Any, name: str) -> NDArray[Any]:
     """X as floats, integers or booleans, finite or not: what a number is, for all arguments. Type- or ValueError."""
     if type(X) is not np.ndarray:
@@ -180,6 +219,12 @@ def refuse_unreadable(X: Any, name: str) -> None:
         raise TypeError(f"{name} must be dense, got a sparse {type(X).__name__}")
     if hasattr(X, "data_vars"):
         raise TypeError(f"{name} is an xarray {type(X).__name__}: give one of its variables, a DataArray")
+    if hasattr(X, "iloc") and X.ndim == 2 and X.shape[1] > 1 and str(X.columns[0]) in ("index", "level_0"):
+        column = str(X.columns[0])
+        raise ValueError(
+            f"{name} has a column {column!r} beside others, as reset_index() makes it of labels: make labels of it by "
+            f"set_index({column!r}), or leave it out by drop(columns={column!r})"
+        )
     if isinstance(X, (list, tuple)) and any(axes_of(part) and part.ndim for part in X):
         raise TypeError(
             f"{name} is a {type(X).__name__} of labelled arrays, whose axes NumPy would not compare: give one array, "
@@ -311,8 +356,10 @@ def check_cells(
     if cells.dtype == bool and cells.shape == shape:
         cells = cells.reshape(-1)
     if cells.ndim != 1:
+        hint = ". Reshape your data: reshape(-1)" if cells.dtype == bool and cells.size == n_cells else ""
         raise ValueError(
             f"{name} must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
+            + hint
         )
     if cells.dtype == bool:
         if len(cells) != n_cells:
@@ -328,6 +375,9 @@ def check_cells(
     return cells
 
 
+_NO_LABELS = {"", "nan", "NaN", "NaT", "None", "<NA>", "NA", "N/A", "#N/A"}
+
+
 def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
     """Labels of groups as an array that can be sorted: labels of different types as text."""
     refuse_unreadable(labels, name)
@@ -335,8 +385,10 @@ def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
     if labels.dtype.kind in "cV":
         raise ValueError(f"{name} must be numbers, dates or text, got {labels.dtype}")
     if labels.dtype.kind not in "biu":
-        for k, label in enumerate(labels.ravel()):
-            if str(label).strip() in ("", "nan", "NaN", "NaT", "None", "<NA>", "NA", "N/A", "#N/A"):
+        words = np.unique(labels) if labels.dtype != object else labels.ravel()
+        wrong = _NO_LABELS & {*map(str.strip, map(str, words))}
+        for k, label in enumerate(labels.ravel() if wrong else ()):
+            if str(label).strip() in wrong:
                 raise ValueError(f"{name}[{k}] is '{label}', no label: give these samples a group, or leave them out")
     if labels.dtype == object:
         try:

@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import check_cells, check_out, real_numbers, refuse_unreadable
-from randsmap._interface.labels import Labels
+from randsmap._interface.callers import warn_caller
+from randsmap._interface.labels import Labels, axes_of
 from randsmap._interface.parameters import Parameter
-from randsmap._interface.state import Count, Part
+from randsmap._interface.state import Array, Count, Part
+from randsmap._io.text import Table
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 Shape = tuple[int, ...]
@@ -25,12 +27,19 @@ Shape = tuple[int, ...]
 class FieldShape:
     """Arrangement of the cells of a field, and their labels (`metadata`).
 
-    `shape` is (M,) for rows, () for one-dimensional fields of a single cell.
+    `shape` is (M,) for rows, () for one-dimensional fields of a single cell; `sizes` are the smallest, the median and
+    the largest sum of magnitudes of the training fields that are not 0.
     """
 
-    _state = {"shape": Parameter(object), "n_cells": Count("M"), "metadata": Part(Labels, optional=True)}
+    _state = {
+        "shape": Parameter(object),
+        "n_cells": Count("M"),
+        "metadata": Part(Labels, optional=True),
+        "sizes": Array(3, low=0, optional=True),
+    }
 
     metadata: Labels | None = None
+    sizes: NDArray[np.float64] | None = None
 
     def __init__(self, shape: Shape, metadata: Labels | None = None) -> None:
         self.shape, self.metadata = tuple(map(int, shape)), metadata
@@ -43,7 +52,9 @@ class FieldShape:
 
     def restored(self, rows: Any) -> Any:
         """Rows (n, M) as the array that was given: in its shape, with its metadata."""
-        return rows if hasattr(rows, "iloc") else self.labelled(rows.reshape(len(rows), *self.shape))
+        if hasattr(rows, "iloc") or self.metadata is None:
+            return rows if hasattr(rows, "iloc") else rows.reshape(len(rows), *self.shape)
+        return self.metadata.array(rows.reshape(len(rows), *self.shape))
 
     def labelled(self, fields: Any, *given: Any) -> Any:
         """Whole fields with the metadata, unless something of `given`, such as `out`, is not None."""
@@ -90,6 +101,20 @@ class FieldShape:
         if given is not None and self.metadata is not None:
             self.metadata.compare(given, name, (self.shape, np.shape(X)[int(samples) :]), whose)
 
+    def warn_of_units(self, rows: Any) -> None:
+        """Warn if most fields (n, M) have 1000 times the usual size of those of the fit, or a thousandth."""
+        sizes = np.sort(_sizes(rows))
+        if self.sizes is None or not len(sizes):
+            return
+        below, above = sizes[(len(sizes) - 1) // 2], sizes[len(sizes) // 2]
+        low, usual, high = self.sizes
+        if below < max(high, 999 * usual) and above > min(low, usual / 999):
+            return
+        warn_caller(
+            f"the mass of these fields (the sum of their magnitudes) is {above / usual:.1g} times that of the training "
+            "fields: they may be in other units, and what is made of them in the units of the training fields"
+        )
+
     def check(self, given: FieldShape, name: str, shape: Shape, whose: str = "the fields of fit") -> None:
         """ValueError if fields of an array of this shape are arranged in another way; rows always fit."""
         expected = ", ".join(map(str, self.shape)) if len(self.shape) > 1 else "n_cells"
@@ -125,8 +150,8 @@ def flattened(X: Any, name: str) -> tuple[Any, FieldShape]:
     if type(X) is not np.ndarray:
         refuse_unreadable(X, name)
         metadata = Labels.of(X)
-        if hasattr(X, "dims"):
-            X = X.values
+        if hasattr(X, "dims") or isinstance(X, Table):
+            X = np.asarray(X)
         elif isinstance(X, (list, tuple)):
             try:
                 X = np.asarray(X)
@@ -166,13 +191,22 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
     """The fields X as rows of cells: on reset those of `fit`, else compared with them; rows (n, M) always fit."""
     rows, layout = flattened(X, name)
     if reset:
-        estimator._field_shape = layout
+        estimator._field_shape, sizes = layout, _sizes(rows)
+        layout.sizes = np.quantile(sizes, [0.0, 0.5, 1.0]) if len(sizes) else None
     elif hasattr(estimator, "_field_shape"):
-        if hasattr(X, "iloc") and hasattr(estimator, "feature_names_in_"):  # which scikit-learn compares
-            layout = FieldShape(layout.shape)
         shape: Shape = getattr(X, "shape", ()) or getattr(rows, "shape", ())
         estimator._field_shape.check(layout, name, shape)
     return rows
+
+
+def _sizes(rows: Any) -> NDArray[np.float64]:
+    """Sums of the magnitudes of the fields (n, M) that are not 0, of about a hundred from the first to the last."""
+    some = np.asarray(rows[:: max(1, len(rows) // 100)] if hasattr(rows, "shape") else ())
+    if some.ndim != 2 or some.dtype.kind not in "buif":
+        return np.zeros(0)
+    with np.errstate(all="ignore"):
+        sizes = np.array([np.abs(row).sum(dtype=np.float64) for row in some])
+    return sizes[(sizes > 0) & np.isfinite(sizes)]
 
 
 def named(estimator: Any, rows: Any) -> Any:
@@ -196,7 +230,7 @@ def reshape_for(part: Any, X: Any, layout: FieldShape) -> Any:
     if not isinstance(part, FieldOutputMixin):
         return X
     parameters = [v for value in vars(part).values() for v in (value if isinstance(value, tuple) else [value])]
-    if any(hasattr(value, "iloc") or hasattr(value, "sizes") for value in parameters):
+    if any(axes_of(value) is not None for value in parameters):
         return layout.restored(X)
     return X if len(layout.shape) < 2 else X.reshape(len(X), *layout.shape)
 

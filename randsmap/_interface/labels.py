@@ -14,6 +14,12 @@ from numpy.typing import NDArray
 
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import immutable, saved
+from randsmap._io.text import Table
+
+
+def is_table(X: Any) -> bool:
+    """True for what has names of rows and columns, but none of its axes."""
+    return hasattr(X, "iloc") or isinstance(X, Table)
 
 
 @immutable
@@ -42,12 +48,14 @@ class Labels:
             for name, along, values, attrs in found
             if dims[0] not in along  # of these samples, which others do not have
         ]
-        table = hasattr(X, "iloc")
+        table = is_table(X)
         name = None if table else getattr(X, "name", None)
-        return cls(dims, name if name is None else str(name), _as_json(X.attrs), coords, table)
+        return cls(dims, name if name is None else str(name), _as_json(getattr(X, "attrs", {})), coords, table)
 
     def array(self, fields: NDArray[np.float64]) -> Any:
-        """Fields (n, *shape) as a DataArray."""
+        """Fields (n, *shape) as a DataArray, or those of a table as a Table."""
+        if self.table:
+            return Table.of(fields, columns=next((_restored(*part[2:4]) for part in self.coords), None))
         try:
             import xarray
         except ImportError:
@@ -109,9 +117,11 @@ class Labels:
 # -- Coordinates -----------------------------------------------------------------------------------
 def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], Any, Any]]] | None:
     """Names of the axes, and (name, dims, index or values, attributes) of each coordinate; None without labels."""
-    if hasattr(X, "iloc"):
-        dims = ("index", "columns")[: X.ndim]
-        return dims, [(dim, (dim,), axis, {}) for dim, axis in zip(dims, X.axes)]
+    if is_table(X):
+        dims: tuple[str, ...] = ("index", "columns")[: X.ndim]
+        axes = X.axes if hasattr(X, "iloc") else (X.row_names, X.column_names)
+        coords: list[Any] = [(dim, (dim,), axis, {}) for dim, axis in zip(dims, axes) if axis is not None]
+        return (dims, coords) if coords else None
     if not (hasattr(X, "dims") and hasattr(X, "sizes")):
         return None
     coords = []
@@ -124,9 +134,9 @@ def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], A
 
 
 def index_of(X: Any, axis: int) -> Any:
-    """The index along an axis of an array, None if it has none."""
+    """The index along an axis of an array, -1: the last; None if it has none."""
     dims, coords = axes_of(X) or ((), [])
-    dim = dims[axis : axis + 1]
+    dim = dims[axis:][:1]
     return next((values for name, along, values, _ in coords if (name,) == along == dim), None)
 
 
@@ -136,16 +146,19 @@ _SINCE = "microseconds since 1970-01-01"
 def _stored(values: Any) -> tuple[str, Any]:
     """(kind, values) of a coordinate as a model file can hold them.
 
-    Numbers are an array, of kind "", "range" if pandas counted, or "cftime" and a calendar. "levels" are tuples (name,
-    kind, values, codes), of which a "level" is one. All others are text, and the kind is the type, or "str".
+    Numbers are an array, of kind "", "range" if pandas counted, "cftime" and a calendar, or the name of pandas' type.
+    "levels", "categories" (or "ordered") and "intervals" are made of other coordinates: tuples (name, kind, values,
+    codes). A "level" is one of those. All others are text, and the kind is the type, or "str".
     """
     if values is None:
         return "level", ()
-    if hasattr(values, "levels"):
-        parts = zip(values.names, values.levels, values.codes)
-        return "levels", [(str(name), *_stored(level), np.array(codes, np.int64)) for name, level, codes in parts]
-    array, kind = np.asarray(values), str(values.dtype)
-    if array.dtype.kind in "buif":
+    parts = _parts_of(values)
+    if parts is not None:
+        kind, found = parts
+        return kind, [(str(name), *_stored(part), np.array(codes, np.int64)) for name, part, codes in found]
+    array = np.asarray(values)
+    dtype = getattr(values, "dtype", array.dtype)
+    if array.dtype.kind in "buif" and isinstance(dtype, np.dtype):
         return "range" if getattr(values, "start", None) == 0 and values.step == 1 else "", array
     calendars = {getattr(value, "calendar", None) for value in array.ravel()}
     if len(calendars) == 1 and None not in calendars:
@@ -154,12 +167,31 @@ def _stored(values: Any) -> tuple[str, Any]:
         (calendar,) = calendars
         return f"cftime {calendar}", np.asarray(cftime.date2num(array, _SINCE, calendar), dtype=np.int64)
     words = values if hasattr(values, "equals") else array.ravel()
-    text = tuple(word.decode("latin-1") if isinstance(word, bytes) else str(word) for word in words)
+    text: Any = tuple(word.decode("latin-1") if isinstance(word, bytes) else str(word) for word in words)
+    if array.dtype.kind in "mM":
+        return str(dtype), text
+    if str(dtype) in ("object", "str") or array.dtype.kind in "US":
+        return "str", text
+    is_number = getattr(dtype, "numpy_dtype", array.dtype).kind in "buif"
     try:
-        same = array.dtype.kind in "mM" or (kind not in ("object", "str") and _restored(kind, text).equals(values))
-    except (TypeError, ValueError):  # a type that pandas does not read
-        same = False
-    return kind if same else "str", text
+        stored = values.to_numpy(np.float64, na_value=np.nan) if is_number else text
+        if _restored(str(dtype), stored).equals(values):
+            return str(dtype), stored
+    except (TypeError, ValueError):  # a type that pandas does not read from them
+        pass
+    return "str", text
+
+
+def _parts_of(values: Any) -> tuple[str, list[tuple[Any, Any, Any]]] | None:
+    """The kind and (name, index, places in it) of the indexes that one of pandas is made of; None if of none."""
+    if hasattr(values, "levels"):
+        return "levels", list(zip(values.names, values.levels, values.codes))
+    if hasattr(values, "categories"):
+        return "ordered" if values.ordered else "categories", [("", values.categories, values.codes)]
+    if hasattr(values, "closed"):
+        ends = ((name, getattr(values, name)) for name in ("left", "right"))
+        return f"intervals {values.closed}", [(name, end, np.arange(len(end))) for name, end in ends]
+    return None
 
 
 def _restored(kind: str, values: Any) -> Any:
@@ -174,23 +206,34 @@ def _restored(kind: str, values: Any) -> Any:
         return cftime.num2date(values, _SINCE, kind[7:], only_use_cftime_datetimes=True)
     import pandas
 
+    if not _is_made_of_parts(kind):
+        return pandas.Index(pandas.array(list(values), dtype=kind))
+    names, kinds, parts, codes = zip(*values)
+    parts = [pandas.Index(_restored(*pair)) for pair in zip(kinds, parts)]
     if kind == "levels":
-        names, kinds, levels, codes = zip(*values)
-        return pandas.MultiIndex([pandas.Index(_restored(*pair)) for pair in zip(kinds, levels)], codes, names=names)
-    return pandas.Index(pandas.array(list(values), dtype=kind))
+        return pandas.MultiIndex(parts, codes, names=names)
+    if kind.startswith("intervals "):
+        return pandas.IntervalIndex.from_arrays(*parts, closed=kind[10:])
+    return pandas.CategoricalIndex(pandas.Categorical.from_codes(*codes, *parts, ordered=kind == "ordered"))
+
+
+def _is_made_of_parts(kind: str) -> bool:
+    return kind in ("levels", "categories", "ordered") or kind.startswith("intervals ")
 
 
 def _is_stored(kind: str, values: Any, ndim: int) -> bool:
     """False if `_stored` does not give this kind of values for a coordinate of so many axes."""
     try:
-        if kind == "levels":
-            return (
-                all(_is_stored(inner, part, 1) for _, inner, part, _ in values) and _restored(kind, values).nlevels > 0
-            )
+        if _is_made_of_parts(kind):
+            return all(_is_stored(inner, part, 1) for _, inner, part, _ in values) and len(_restored(kind, values)) >= 0
+        is_numbers = type(values) is np.ndarray and values.ndim == ndim and values.dtype.kind in "buif"
         if kind in ("", "range") or kind.startswith("cftime "):
-            return type(values) is np.ndarray and values.ndim == ndim and _restored(kind, values) is not None
+            return is_numbers and _restored(kind, values) is not None
         is_text = type(values) is tuple and all(type(word) is str for word in values)
-        return is_text and (kind == "level" or len(_restored(kind, values)) == len(values))
+        if not (is_text or is_numbers) or kind == "level":
+            return is_text
+        again = _restored(kind, values)
+        return len(again) == len(values) and _stored(again)[0] == kind
     except Exception:
         return False
 
@@ -202,17 +245,31 @@ def comparable(values: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _flat(kind: str, values: Any) -> NDArray[Any]:
-    return np.ravel(values) if kind in ("", "range") else np.array(list(map(str, np.ravel(values))), dtype=str)
+    if kind in ("categories", "ordered"):
+        return _chosen(*values[0][1:])
+    if kind.startswith("intervals "):
+        values = _restored(kind, values)
+    is_number = isinstance(values, np.ndarray) and not kind.startswith("cftime ")
+    return np.ravel(values) if is_number else np.array(list(map(str, np.ravel(values))), dtype=str)
+
+
+def _chosen(kind: str, values: Any, codes: NDArray[np.int64]) -> NDArray[Any]:
+    """The labels at these places; -1 is that of a missing one."""
+    labels = _flat(kind, values)
+    if len(codes) and codes.min() < 0:
+        labels = np.append(labels, "nan" if labels.dtype.kind == "U" else np.nan)
+    return labels[codes]
 
 
 def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str, NDArray[Any]]]:
     """(keys, axes, kind, values) of each coordinate and level; keys are its name and, of an index, its axis."""
     for name, dims, kind, values, _ in labels.coords:
         axes = tuple(labels.dims.index(dim) - 1 for dim in dims)
-        parts = [] if kind == "level" or not dims else [(name, kind, values, slice(None))]
+        parts = [] if kind == "level" or not dims else [(name, kind, values, None)]
         parts = values if kind == "levels" else parts
         for i, (key, inner, part, codes) in enumerate(parts):
-            yield [key, (axes, i, len(parts))][: 1 + (dims == (name,))], axes, inner, _flat(inner, part)[codes]
+            found = _flat(inner, part) if codes is None else _chosen(inner, part, codes)
+            yield [key, (axes, i, len(parts))][: 1 + (dims == (name,))], axes, inner, found
 
 
 def _spread(values: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -240,8 +297,8 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
         differ = here != there if len(both) == 1 or not both - set("iu") else here.astype(str) != there.astype(str)
     for i in np.flatnonzero(differ)[:1]:
         raise ValueError(
-            f"{what}, {here[i]} at place {i} where that is {there[i]}, and they are taken by their order: select or "
-            "interpolate in the same order, or give an array without labels"
+            f"{what}, {here[i]} at place {i} where that is {there[i]}, and they are taken by their order: select them "
+            "(of a table by its feature names) or interpolate in the same order, or give an array without labels"
         )
 
 

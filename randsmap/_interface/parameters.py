@@ -50,6 +50,7 @@ class Parameter:
     shown: str = ""  # the type in the documentation; "": made from the attributes above
     default: Any = _REQUIRED
     kw_only: bool = True  # the constructor takes it by name alone
+    of_columns: bool = False  # it has an entry for each column of X, or is an estimator, or several, of these columns
     text: str = ""  # what it means: sentences, which `estimator` takes from the docstring
 
     @property

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +36,43 @@ _VALUE = re.compile(
 _COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#+[,;|\t]).*", re.DOTALL)
 _LINE = re.compile(r"^\s*#.*", re.DOTALL)  # run #1 is a label
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
+_LONGEST = 1 << 20  # characters of all names of columns that a model file keeps
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
 
-def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> NDArray[np.float64]:
+class Table(np.ndarray):
+    """An array with labels of its rows and, of a matrix, its columns, as a text has them; None: it has none.
+
+    What is chosen or computed of it is a plain array, but for some of its rows.
+    """
+
+    row_names: Any = None
+    column_names: Any = None
+
+    @classmethod
+    def of(cls, values: NDArray[Any], rows: Any = None, columns: Any = None) -> Table:
+        """The values under these labels: arrays, or ranges if they count."""
+        table = np.asarray(values).view(cls)
+        table.row_names, table.column_names = rows, columns
+        return table
+
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        if isinstance(index, tuple) or np.ndim(part) != self.ndim:
+            return part
+        return Table.of(part, None if self.row_names is None else np.asarray(self.row_names)[index], self.column_names)
+
+    def turned(self) -> Table:
+        """The transpose."""
+        return Table.of(self.T, self.column_names, self.row_names)
+
+
+def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> Table:
     """Numbers (n, p) of a text: the column `key`, or all but names of rows and, with `fields`, a first one of times."""
-    comments: list[str] = []
-    lines = [text for _, text in islice(_lines(path, comments), 20)]
+    passed_over: list[tuple[int, str]] = []
+    begun = list(islice(_lines(path, passed_over), 20))
+    lines = [text for _, text in begun]
+    comments = [text for number, text in passed_over if not begun or number < begun[0][0]]
     stated = _stated(comments)
     separator = _separator(lines)
     rows = [_entries(text, separator) for text in lines]
@@ -61,36 +92,37 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> N
     passed = len(levels) - above
     _check_commas(path, lines[len(levels) :], levels, separator, width)
     names = _names(path, levels, width, lines[len(levels)].lstrip()[:1] in ('"', "'") or _number(row[0]) is None)
+    titles = ["/".join(filter(None, own)) for own in names]
     if key is None:
-        skipped = _skipped(path, names, fields)
+        skipped, timed = _skipped(path, names, fields)
         columns = slice(first + skipped, first + width)
     else:
-        only = first + _column(["/".join(filter(None, levels)) for levels in names], key)
+        skipped, timed, only = int(bool(names) and not titles[0]), False, first + _column(titles, key)
         columns = slice(only, only + 1)
-    table = _numbers(path, passed, separator, first, width, first + len(row), columns)
+    values, labels = _numbers(path, passed, separator, first, width, first + len(row), columns)
+    titles = titles[columns.start - first : columns.stop - first]
+    table = Table.of(values, _index(labels) if skipped else None, _index(titles))
     for what, there in (("rows", len(table)), ("columns", width)):
         if int(stated.get(what, there)) != there:
             raise ValueError(
                 f"its head states {stated[what]} {what}, it has {there}: it may be cut off. Write it again"
             )
-    timed = key is None and any(TIME.fullmatch(part) for own in names[:skipped] for part in own)
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
     if not alone and _counts([f"{value:.15g}" for value in table[:, 0]]):
-        leave = bool(fields and levels)
+        leave = int(bool(fields and levels))
         _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
-        table = table[:, int(leave) :]
+        table = Table.of(values[:, leave:], columns=_index(titles[leave:]))
     elif fields and key is None and not timed and table.shape[1] > 1 and len(table) > 4:
-        with np.errstate(all="ignore"):
-            steps = np.diff(table[:100], axis=0)
-            rising = (steps > 0).all(axis=0)
-            even = rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))
-        alike = np.array([rising, even])
+        alike = _rises(values[:100])
         if (alike[:, 0] > alike[:, 1:].any(axis=1)).any():
             _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
+        even = _rises(values[:100].T)[1]
+        if not levels and values.shape[1] > 3 and even[0] > even[1:].any():
+            _assume(path, "its first line rises evenly as no other does: begin it with # if it has positions of cells")
     return table
 
 
-def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.str_]:
+def read_label_column(path: Path, n: int, key: str | None = None) -> Table:
     """Labels of n rows: the lines of a text, or the column `key`, or the only one that does not name the rows."""
     whole = [text.strip() for _, text in _lines(path, [], _LINE)]
     lines = [_without(re.compile(r"\s+#(\s.*|$)"), line) for line in whole]
@@ -110,13 +142,14 @@ def read_label_column(path: Path, n: int, key: str | None = None) -> NDArray[np.
         columns = list(range(indexed, width)) if key is None else [_column(names, key)]
         if len(columns) > 1:
             raise ValueError(f"{path} has {len(columns)} columns of labels: name one with key (--groups-key)")
-        return np.array([row[columns[0]] for row in table])
+        rows = _index([row[0] for row in table]) if indexed else None
+        return Table.of(np.array([row[columns[0]] for row in table]), rows)
     names = [line.strip("\"'") for line in lines[:n_names] if line not in lines[1:]]
     if key is not None:
         _column(names, key)
     elif names:
         _assume(path, f"its first line, {names[0]!r}, is taken for the name of the labels")
-    return np.array([line.strip("\"'") for line in lines[len(names) :]])
+    return Table.of(np.array([line.strip("\"'") for line in lines[len(names) :]]))
 
 
 def _assume(path: Path, text: str) -> None:
@@ -124,19 +157,20 @@ def _assume(path: Path, text: str) -> None:
 
 
 # -- Lines and their entries ---------------------------------------------------------------------------
-def _lines(path: Path, comments: list[str], comment: re.Pattern[str] = _COMMENT) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a text without comments and empty ones; the comments before them go to the list."""
+def _lines(
+    path: Path, passed_over: list[tuple[int, str]], comment: re.Pattern[str] = _COMMENT
+) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a text without comments and empty ones; lines that are comments go to the list."""
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    arrays, begun = 0, False
+    arrays = 0
     with open(path, encoding=encoding) as file:
         for number, text in enumerate(file, 1):
             line = _without(comment, text).rstrip("\r\n")
             if line.strip() and not line.lstrip().startswith("%"):
-                begun = True
                 yield number, line
-            elif not begun and text.strip():
-                comments.append(text.strip().lstrip("#%"))
+            elif text.strip():
+                passed_over.append((number, text.strip().lstrip("#%")))
             arrays += text.startswith("# name: ")
             if arrays > 1:
                 raise ValueError(f"line {number}: Octave's text holds several arrays. Save it with -v7")
@@ -194,6 +228,26 @@ def _counts(words: Sequence[str]) -> bool:
     return any(all(str(k) == word for k, word in enumerate(words, start)) for start in (0, 1))
 
 
+def _rises(table: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether each column rises, and whether it rises in equal steps, (2, p)."""
+    with np.errstate(all="ignore"):
+        steps = np.diff(table, axis=0)
+        rising = (steps > 0).all(axis=0)
+        return np.array([rising, rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))])
+
+
+def _index(words: Sequence[str]) -> Any:
+    """Labels as pandas has them: a range if they count, numbers or text. None if one is missing, or they are long."""
+    if not all(words) or not words:
+        return None
+    if _counts(words):
+        return range(int(words[0]), int(words[0]) + len(words))
+    numbers = [_number(word) for word in words]
+    if None not in numbers:
+        return np.array(numbers)
+    return np.array(words) if sum(map(len, words)) <= _LONGEST else None
+
+
 def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], separator: str | None, width: int) -> None:
     """Warn of two columns of integers that may be one of decimal commas; ValueError if they probably are."""
     if (
@@ -210,16 +264,23 @@ def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], sep
 
 def _numbers(
     path: Path, passed: int, separator: str | None, first: int, width: int, n_entries: int, columns: slice
-) -> NDArray[np.float64]:
-    """The numbers in these columns of all lines except the first ones."""
-    values, commas, points, thousands = array("d"), 0, 0, separator != ","
-    for number, text in islice(_lines(path, []), passed, None):
+) -> tuple[NDArray[np.float64], list[str]]:
+    """The numbers in these columns of all lines except the first ones; of the first column, if it has none, the words.
+
+    It warns of comments that look like a row.
+    """
+    values, begin, commas, points, thousands = array("d"), 0, 0, 0, separator != ","
+    labels: list[str] = []
+    passed_over: list[tuple[int, str]] = []
+    for number, text in islice(_lines(path, passed_over), passed, None):
         words = _entries(text, separator) if '"' in text or "'" in text else text.split(separator)
         if len(words) != n_entries:
             raise ValueError(f"line {number} has {len(words)} entries, expected {n_entries}")
         if "".join(words[:first] + words[first + width :]).strip():
             raise ValueError(f"line {number} has a value in a column that is empty in others")
-        words = words[columns]
+        if columns.start > first:
+            labels.append(words[first].strip(" \"'"))
+        begin, words = begin or number, words[columns]
         if separator != ",":
             seen = text if len(words) == n_entries else " ".join(words)
             commas, points = commas or ("," in seen and number), points or ("." in seen and number)
@@ -245,7 +306,12 @@ def _numbers(
                 values.append(value)
     if thousands and (commas or (points and separator == ";")):
         _assume(path, f"{'commas' if commas else 'points'} are taken for decimal marks, not for marks of thousands")
-    return np.frombuffer(values).reshape(-1, columns.stop - columns.start)
+    for number, text in passed_over:
+        words = _entries(text, separator)
+        is_row = all(_number(word) is not None for word in words[1:]) and not words[0].endswith(":")
+        if 1 < len(words) == n_entries and (is_row or (number > begin and separator)):
+            _assume(path, f"line {number} is passed over as a comment, though it has as many entries as a row")
+    return np.frombuffer(values).reshape(-1, columns.stop - columns.start), labels
 
 
 # -- Lines of names ------------------------------------------------------------------------------------
@@ -292,10 +358,16 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
 
 
 def _are_two_levels(rows: Sequence[list[str]]) -> bool:
-    """True if two lines of integers, above other numbers, are those of a sorted MultiIndex."""
+    """True if two lines of numbers, above others, are those of a MultiIndex: sorted integers, or a product."""
     whole = [all(re.fullmatch(r"[-+]?\d+", word) for word in row) for row in rows]
-    pairs = [(int(a), int(b)) for a, b in zip(*rows[:2], strict=False)] if whole[:2] == [True, True] else []
-    return len(set(rows[0])) < len(pairs) > 2 and not any(whole[2:]) and len(rows) > 2 and pairs == sorted({*pairs})
+    if len(rows) < 3 or len(rows[0]) != len(rows[1]) or any(whole[2:]):
+        return False
+    pairs = [(_number(a), _number(b)) for a, b in zip(*rows[:2], strict=True)]
+    above, below = ({*level} for level in zip(*pairs, strict=True))
+    if None in above | below or len(above) == len(pairs) or len({*pairs}) < len(pairs) or len(pairs) < 3:
+        return False
+    is_product = len(below) < len(pairs) == len(above) * len(below)
+    return is_product or (all(whole[:2]) and pairs == sorted(pairs))
 
 
 def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) -> list[tuple[str, ...]]:
@@ -315,8 +387,9 @@ def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) ->
     return names
 
 
-def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
-    """How many of the first columns have no values, but names or times of the rows."""
+def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[int, bool]:
+    """How many of the first columns have no values, but names or times of the rows; True if one has times."""
+    timed = False
     start = skipped = next((k for k, own in enumerate(names) if any(own)), 0)  # nameless, as pandas and R write them
     # above numbered columns, the first has the name of their level
     labelled = any(not any(map(_is_name, level[1:])) and _is_name(level[0]) for level in zip(*names, strict=True))
@@ -336,6 +409,7 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
         indexed = skipped < odd or (labelled and not skipped) or _INDEX.fullmatch(own[-1])
         if not (fields if name else indexed):
             break
+        timed = timed or bool(name)
         what, name = ("times", name) if name else ("numbers", "/".join(filter(None, own)))
         _assume(
             path,
@@ -347,7 +421,7 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> int:
     late = [name for name in map(time_of, range(skipped + 1, len(names))) if name and fields]
     if late:
         _assume(path, f"the column {late[0]!r} is taken for a cell: put it first if it has times")
-    return skipped
+    return skipped, timed
 
 
 def _column(names: list[str], name: str) -> int:

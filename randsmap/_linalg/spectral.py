@@ -202,6 +202,7 @@ class HatMatrix:
         self.U, self.squares, self._refit = U, squares, refit or self._refitted
         self._fields: Any = None
         self._rest: Any = None
+        self.uncertain: set[int] = set()  # rows that the others determine only up to amplified round-off
 
     @classmethod
     def with_tail(cls, Q: _Values, U: _Values, squares: _Values, refit: _Refit | None = None) -> HatMatrix:
@@ -271,7 +272,11 @@ class HatMatrix:
         if regularization:
             r = A.shape[1]
             A, B = np.vstack([A, np.sqrt(regularization) * np.eye(r)]), np.vstack([B, np.zeros((r, F.shape[1]))])
-        a = np.linalg.lstsq(A, B, rcond=max(A.shape) * _EPS)[0]
+        cut = max(A.shape) * _EPS
+        a, _, _, sigma = np.linalg.lstsq(A, B, rcond=cut)
+        kept = sigma[sigma > cut * sigma[:1]]
+        if len(kept) and kept[-1] < 1e-9 * kept[0]:
+            self.uncertain.update(held.tolist())
         b = np.linalg.lstsq(R, Q.T @ (F[rest] - Z[rest] @ a), rcond=None)[0]
         return F[held] - T[held] @ b - Z[held] @ a
 

@@ -23,6 +23,7 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_count
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
 from randsmap._io.progress import show_progress
+from randsmap._io.text import Table
 from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
@@ -546,7 +547,7 @@ def _parameters_of(arguments, snapshots, width=None):
     parameters = read_columns(path, key=arguments.parameters_key, width=width)
     columns = parameters.shape[1] == n
     if len(parameters) != n and columns and arguments.transpose:
-        parameters = parameters.T.copy()
+        parameters = parameters.turned() if isinstance(parameters, Table) else parameters.T.copy()
     if len(parameters) == n:
         check_samples(**{f"snapshots of {arguments.input}": snapshots, f"parameters of {path}": parameters})
         return parameters
@@ -560,7 +561,8 @@ def _groups_of(arguments, snapshots):
     if path is None:
         return None
     labels = read_labels(path, n, key=arguments.groups_key)
-    labels = labels.squeeze() if max(labels.shape, default=0) == labels.size == n else labels  # rows of MATLAB
+    if labels.ndim > 1 and max(labels.shape) == labels.size == n:  # rows of MATLAB
+        labels = labels.squeeze()
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
         raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
@@ -578,7 +580,10 @@ def _weights_of(arguments, layout):
         return None
     weights = read_array(path, key=arguments.cell_weights_key)
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
-        raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}")
+        hint = f". Reshape them: reshape({layout.n_cells})" if weights.size == layout.n_cells else ""
+        raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}{hint}")
+    if isinstance(weights, Table):  # the names of its columns or rows are those of the cells
+        layout.compare(weights.turned() if weights.shape == (layout.n_cells, 1) else weights, str(path))
     return check_cell_weights(weights if weights.shape == shape else np.ravel(weights), layout, str(path))
 
 

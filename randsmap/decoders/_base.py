@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, cache_aligned, check_domain, check_samples, validate_data
+from randsmap._interface.arrays import as_array, cache_aligned, check_beside, check_domain, check_samples, validate_data
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
@@ -155,7 +155,9 @@ class LatentScaling:
     """
 
     center: bool = parameter(bool, default=True)
-    latent_scale: str | float | ArrayLike | None = parameter(default="std", shown='"std", float, array (d,) or None')
+    latent_scale: str | float | ArrayLike | None = parameter(
+        default="std", shown='"std", float, array (d,) or None', of_columns=True
+    )
 
 
 _PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFNNDecoder): other fits need all samples"
@@ -422,7 +424,8 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
 
     def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
         """X as points (n, d); `others` are for these rows."""
-        check_samples(X=X, **others)
+        if others:
+            check_beside(X, others, getattr(self, "feature_names_in_", None), getattr(self, "invariants", None))
         return validate_data(self, X, reset=False)
 
     @compiled
@@ -449,9 +452,10 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         by 1e-12 of |phi(y)| |A|. Coefficients of the last few sets of cells are kept until the next `fit`.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
-        if invariant_values is not None:
-            check_samples(X=X, invariant_values=invariant_values)
-        X = validate_data(self, X, reset=False)
+        if invariant_values is None:
+            X = validate_data(self, X, reset=False)
+        else:
+            X = self.checked_latents(X, invariant_values=invariant_values)
         if cells is not None:
             cells = self._field_shape.cells(cells)
         fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)

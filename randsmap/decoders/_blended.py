@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from randsmap._interface.arrays import cache_aligned, check_columns
+from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._interface.texts import shared_texts
@@ -274,14 +274,12 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     _state = {**FIT_STATE, "_fitted": Part(BlendFit, d="d", M="M")}
 
-    decoders: Sequence[Any] = parameter(kw_only=False, shown="list of regressors")
+    decoders: Sequence[Any] = parameter(kw_only=False, shown="list of regressors", of_columns=True)
     limit: float | None = parameter(float, default=None, words=(None,), low=0)
 
     def fit_state(self, X, y):
         limit = check_parameters(self)["limit"]
         self._check_parts()
-        for part in self.decoders:  # which are fitted to latents without labels
-            check_columns(part, X, "X")
         X, F, _, invariants = self._training_data(X, y)
         mean, G, B = principal_coordinates(F, invariants.cell_weights)
         scales = standard_deviations(X)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._interface.arrays import as_array, check_samples, real_numbers
+from randsmap._interface.arrays import as_array, check_beside, check_samples, real_numbers
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
@@ -115,7 +115,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
 
     leverage_from = "estimator"
 
-    estimator: Any = parameter(kw_only=False, shown="regressor")
+    estimator: Any = parameter(kw_only=False, shown="regressor", of_columns=True)
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
@@ -167,7 +167,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             Also as the regressor, which predicts all cells, raises, or if its prediction is not a finite (n, M) array.
         """
         check_fitted(self, "estimator_")
-        check_samples(X=X, invariant_values=invariant_values)
+        check_beside(X, {"invariant_values": invariant_values}, invariants=self.invariants)
         _refuse_misread(X)
         predicted = np.asarray(self.estimator_.predict(X))
         M = self._n_outputs

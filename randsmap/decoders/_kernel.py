@@ -187,7 +187,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
 
     kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
-    length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)")
+    length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)", of_columns=True)
     nu: float = parameter(default=1.5, shown="float (0.5, 1.5 or 2.5)")
     degree: int = parameter(int, default=0, low=0, high=1)
     max_frequency: float = parameter(float, default=1.0, low=0, strict=True)

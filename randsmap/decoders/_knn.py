@@ -291,7 +291,9 @@ class KNNDecoder(HoldsFit, FieldRegressor):
     n_neighbors: int = parameter(int, default=5, low=1, kw_only=False)
     objective: str = parameter(str, default="latent", words=("latent", "encoder"))
     encoder: Any = parameter(default=None, shown="DiffusionMaps or None")
-    latent_scale: str | float | ArrayLike | None = parameter(default=None, shown='float, array (d,), "std" or None')
+    latent_scale: str | float | ArrayLike | None = parameter(
+        default=None, shown='float, array (d,), "std" or None', of_columns=True
+    )
     copy: bool = parameter(bool, default=True)
 
     def __sklearn_clone__(self):

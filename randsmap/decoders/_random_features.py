@@ -163,7 +163,7 @@ class RandomFeatureRegression(RidgeDecoder):
 
     constraint = "everywhere"  # a parameter of RANDSMAPDecoder
 
-    features: Any = parameter(default=None, kw_only=False, shown="transformer or None")
+    features: Any = parameter(default=None, kw_only=False, shown="transformer or None", of_columns=True)
     regularization: float | str | None = parameter(default=None, shown='float, "auto" or None')
     solver: str = parameter(str, default="auto", words=("auto", "cholesky", "svd", "lowrank", "krylov"))
     tol: float | None = parameter(float, default=None, low=0, strict=True, words=(None,))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from randsmap._interface.arrays import as_array, check_samples, validate_data
+from randsmap._interface.arrays import as_array, check_beside, check_samples, latents_of, validate_data
 from randsmap._interface.fields import FieldOutputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
@@ -50,8 +50,8 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         encode = self._encoding.coordinates
         rows = field_rows(self, X)
         latents = by_blocks(lambda F: encode(validate_data(self, F, reset=False)), rows)
-        if hasattr(self, "invariants_"):
-            self.invariants_.warn_of_units(rows)
+        if hasattr(self, "invariants_"):  # others take points of any kind
+            self._field_shape.warn_of_units(rows)
         return latents
 
     def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -97,7 +97,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
 
         {raises}
         """
-        check_samples(X=X, V=V)
+        check_beside(X, {"V": V}, getattr(self, "feature_names_in_", None))
         F = self._checked(X)
         return self._encoding.jvp(F, as_array(self._field_shape.vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
 
@@ -117,7 +117,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         {raises}
         """
         check_samples(X=X, U=U)
-        F = self._checked(X)
+        F, U = self._checked(X), latents_of(U, self, "U")
         U = as_array(U, "U", (len(F), self._n_features_out), repeat=True, min_rows=0)
         return self._in_shape(self._encoding.vjp(F, U))
 

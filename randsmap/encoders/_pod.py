@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from randsmap._interface.arrays import check_beside, latents_of
 from randsmap._interface.callers import compiled
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import check_count, check_number, estimator, parameter
@@ -206,8 +207,14 @@ class POD(InvariantParameters, FieldEncoder):
     inverse_jacobian = jacobian
     inverse_jvp = jvp
     inverse_vjp = vjp
-    checked_latents = property(lambda self: self.linear_map.checked)
     freeze = freeze
+
+    def checked_latents(self, X: ArrayLike, **others: Any) -> _Values:
+        """X as points (n, d); `others` are for these rows."""
+        if others:
+            check_beside(X, others, invariants=self.invariants)
+            latents_of(others.get("V"), self, "V")
+        return self.linear_map.checked(latents_of(X, self))
 
     def frozen_encoder(self, precision, tol):
         check_fitted(self, "components_")

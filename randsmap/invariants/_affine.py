@@ -13,10 +13,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain, check_out, check_samples
+from randsmap._interface.arrays import as_array, check_columns, check_domain, check_out, check_samples
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import flattened
-from randsmap._interface.labels import Labels
+from randsmap._interface.labels import Labels, index_of
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import Array, immutable, saved
 from randsmap._kernels import decode as _kernel
@@ -189,20 +189,6 @@ class AffineInvariants:
                     f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, "
                     f"too little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} "
                     f"of |C|^T |f|, C the column, not to round-off"
-                )
-
-    def warn_of_units(self, F: Any) -> None:
-        """Warn if invariants of fields (n, M), of the first hundred, are 1000 times those of the fit, or a 1000th."""
-        first = F[:100] if hasattr(F, "__getitem__") else np.asarray(F)[:100]
-        F = np.asarray(first, dtype=float).reshape(-1, len(self.matrix))
-        with np.errstate(all="ignore"):
-            ratios = np.abs(F @ self.matrix / self.values)
-        for j, ratio in enumerate(np.median(ratios, axis=0) if len(F) else []):
-            if 0 < ratio < np.inf and not 1e-3 < ratio < 1e3:
-                what = "mass" if self.in_words[0].startswith("the mass") else f"value of invariant {j}"
-                warn_caller(
-                    f"the {what} of these fields is {ratio:.1g} times that of the training fields: they may be in "
-                    "other units, and what is made of them in the units of the training fields"
                 )
 
     def _rest(self, C):
@@ -438,6 +424,7 @@ def project_bounds(
     given = as_array(F, "F", min_rows=0)
     check_domain(given, "F")
     n, M = given.shape
+    names = index_of(weights, -1)
     named = {"lower": lower, "upper": upper, "weights": weights, "cell_weights": cell_weights}
     lower, upper, weights, cell_weights = (
         layout.values(values, name, columns=name == "weights") for name, values in named.items()
@@ -445,6 +432,7 @@ def project_bounds(
     limits = check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     several = np.ndim(weights) > 1
+    check_columns(names if several else None, "weights", total=total)
     w = np.ones(M) if weights is None else as_array(weights, "weights", (M, None) if several else (M,))
     v = check_cell_weights(cell_weights, (M,))
     check_domain(w, "weights", each=True)

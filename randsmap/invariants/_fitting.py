@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_domain
+from randsmap._interface.arrays import as_array, check_beside, check_domain
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FieldShape
 from randsmap._interface.parameters import check_number, estimator, parameter
@@ -113,8 +113,9 @@ def _check_matrix(invariants, n_cells, cell_weights):
         C = C[:, None]
     C = as_array(C, "invariants", min_columns=0)
     if len(C) != n_cells:
+        hint = f". Reshape your data: reshape({n_cells}, -1)" if C.size % n_cells == 0 else ""
         raise ValueError(
-            f"invariants must have one row per cell, ({n_cells},) or ({n_cells}, q), got {np.shape(invariants)}"
+            f"invariants must have one row per cell, ({n_cells},) or ({n_cells}, q), got {np.shape(invariants)}{hint}"
         )
     check_domain(C, "invariants")
     return C.copy()
@@ -227,6 +228,7 @@ class RunningInvariants:
         """
         names = ("invariants", "invariant_values", "invariant_tol", "bounds")
         invariants, values, tol, bounds = (getattr(parameters, name, None) for name in names)
+        check_beside(None, {"invariant_values": values}, invariants=invariants)
         layout = layout or getattr(parameters, "_field_shape", None) or FieldShape((n_cells,))
         if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
             bounds = tuple(layout.values(bound, "bounds") for bound in bounds)

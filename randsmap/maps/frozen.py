@@ -292,6 +292,8 @@ class FrozenModel(FrozenDecoder):
     def transform(self, X: ArrayLike) -> NDArray[np.float64]:
         """Latents of fields; ValueError, too, if one is too large for its distances from the training fields.
 
+        An image does not know the mass of the training fields: there is no warning of fields in other units.
+
         {fields} {returns_latents} {raises}
         """
         return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))

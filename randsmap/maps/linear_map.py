@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_cells, check_finite, check_out, check_samples, finite_results
+from randsmap._interface.arrays import as_array, check_beside, check_cells, check_finite, check_out, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
 from randsmap._interface.state import Array, Part, immutable, saved
@@ -303,7 +303,7 @@ class LinearMap:
 
     def checked(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d) for the other methods, of a map that C evaluates; `others` are for these rows."""
-        check_samples(X=X, **others)
+        check_beside(X, others)
         return as_array(X, "X", (None, self.kernel.n_components), min_rows=0)
 
     # -- Fields ------------------------------------------------------------------------------------

@@ -12,7 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, real_numbers, validate_data
+from randsmap._interface.arrays import (
+    as_array,
+    check_beside,
+    check_parameters_of_columns,
+    check_samples,
+    finite_results,
+    latents_of,
+    real_numbers,
+    validate_data,
+)
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted
@@ -129,15 +138,26 @@ class ManifoldModel(ReconstructionMixin, Model):
         """Latents of fields.
 
         {fields} {returns_latents} {raises}
+
+        Warns
+        -----
+        UserWarning
+            If most fields have 1000 times the usual mass of the training fields, or a thousandth: they may be in other
+            units.
         """
         check_fitted(self, "encoder_")
         X = field_rows(self, X)
         if self._lacks_rows(X):
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
-        latents = encoded(self.encoder_, X)
-        if hasattr(self.decoder_, "invariants_"):
-            self.decoder_.invariants_.warn_of_units(X)
-        return latents
+        if not hasattr(self.encoder_, "invariants_"):  # which warns itself
+            self._field_shape.warn_of_units(X)
+        return encoded(self.encoder_, X)
+
+    @property
+    def angles(self) -> tuple[int, ...]:
+        """The latents that are angles, which no decoder may take for numbers."""
+        angles: tuple[int, ...] = getattr(self.encoder, "angles", ())
+        return angles
 
     @property
     def _n_features_out(self) -> Any:
@@ -288,8 +308,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         {latents} {directions} {cells} {returns_jvp} {raises_derivative}
         """
         derivative, given = self._decoding("jvp", cells=cells)
-        check_samples(X=X, V=V)
-        tangents = derivative(latents_of(X, self.encoder_), V, **given)
+        check_beside(X, {"V": V})
+        tangents = derivative(latents_of(X, self.encoder_), latents_of(V, self.encoder_, "V"), **given)
         return tangents if cells is not None else self._as_given(tangents)
 
     @_available("vjp")
@@ -359,6 +379,11 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
             f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
             "give a decoder such as RANDSMAPDecoder()"
         )
+    if model.decoder is not None and getattr(model.encoder, "angles", None):
+        raise TypeError(
+            "the first latent of a ShiftRegistration is an angle, which the decoder would take for a number: give the "
+            "decoder to the model inside, ShiftRegistration(ManifoldModel(encoder, decoder)), which is a model itself"
+        )
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     X, layout = flattened(X, "X")
     if count is None or count >= np.shape(X)[0]:
@@ -383,6 +408,8 @@ def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[
 def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
     """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
     decoder = None if model.decoder is None else in_one_norm(clone(model.decoder), encoder)
+    if hasattr(encoder, "get_feature_names_out"):  # it is fitted to latents without labels
+        check_parameters_of_columns(decoder, encoder.get_feature_names_out(), "the latents")
     if isinstance(decoder, KNNDecoder) and decoder.encoder is None:
         decoder.encoder = encoder
     return decoder
@@ -414,17 +441,6 @@ def encoded(encoder: Any, X: Any) -> Any:
     latents = by_blocks(encoder.transform, X)
     finite_results(np.asarray(latents))
     return latents
-
-
-def latents_of(X: Any, encoder: Any) -> Any:
-    """Latents as an array: the parts are fitted to latents without names, whatever `set_output` is."""
-    if hasattr(X, "columns"):
-        names, given = list(getattr(encoder, "get_feature_names_out", list)()), list(map(str, X.columns))
-        if given != names and sorted(given) == sorted(names):
-            raise ValueError(f"X has the columns {given}, those of the encoder are {names}: select them in this order")
-        X = np.asarray(X)
-        as_array(X, "X", min_rows=0, min_columns=0)
-    return np.asarray(X) if hasattr(X, "coords") else X
 
 
 @functools.lru_cache(maxsize=64)  # a signature takes longer than a row of fields

@@ -69,7 +69,7 @@ class ParametricModel(Model):
     """
 
     model: Any = parameter(kw_only=False, shown="ManifoldModel or ShiftRegistration")
-    regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None")
+    regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None", of_columns=True)
 
     _state = {
         "n_features_in_": Count("p"),
@@ -165,8 +165,7 @@ class ParametricModel(Model):
 
     def _angles(self) -> tuple[int, ...]:
         """Latents that are angles."""
-        encoder = getattr(self.model_, "encoder_", self.model_)
-        return getattr(encoder, "angles", ())
+        return getattr(self.model_, "angles", ())
 
     def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
         """Fields at parameters.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, validate_data
+from randsmap._interface.arrays import as_array, check_beside, check_samples, finite_results, latents_of, validate_data
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE, field_rows, output
 from randsmap._interface.parameters import estimator, parameter
@@ -124,19 +124,19 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         return np.array([np.prod(shape[:axis]), shape[axis], np.prod(shape[axis + 1 :])], dtype=np.intp)
 
     def _check_symmetry(self) -> None:
-        """ValueError unless what the decoder keeps is the same all along the axis."""
+        """ValueError unless what the model keeps and weighs is the same all along the axis."""
         invariants = getattr(decoding_part(self), "invariants_", None)
-        names = {"rows": "invariants", "cell_weights": "cell_weights", "lower": "bounds", "upper": "bounds"}
-        for attribute, name in names.items():
-            values = getattr(invariants, attribute, None)
-            if values is None:
-                continue
-            lines = np.reshape(values, (-1, *self._lengths))
-            if (lines != lines[:, :, :1]).any():
-                raise ValueError(
-                    f"{name} must be the same all along the periodic axis, since fields are shifted along it; use "
-                    "one value along the axis, or a model without ShiftRegistration"
-                )
+        parts = self.model_.encoder_, self.model_.decoder_
+        kept = {"invariants": ["rows"], "bounds": ["lower", "upper"]}
+        values = {name: [getattr(invariants, attribute, None) for attribute in kept[name]] for name in kept}
+        values["cell_weights"] = [norm_weights(self.field_shape_, part) for part in parts]
+        for name, arrays in values.items():
+            for lines in [np.reshape(array, (-1, *self._lengths)) for array in arrays if array is not None]:
+                if (lines != lines[:, :, :1]).any():
+                    raise ValueError(
+                        f"{name} must be the same all along the periodic axis, since fields are shifted along it; use "
+                        "one value along the axis, or a model without ShiftRegistration"
+                    )
 
     def _limits(self) -> tuple[Any, Any]:
         """Bounds of the cells of shifted fields, (n_lines, 1) or numbers."""
@@ -225,7 +225,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
     def _theta_and_shape(self, X: ArrayLike) -> tuple[_Values, _Values]:
         check_fitted(self, "model_")
-        X = as_array(X, "X", min_rows=0, min_columns=2)
+        X = as_array(latents_of(X, self), "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
     @available_if(lambda self: require(self.model, "jvp"))
@@ -237,9 +237,9 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
         {latents} {directions} {returns_jvp} {raises_derivative}
         """
-        check_samples(X=X, V=V)
+        check_beside(X, {"V": V})
         theta, Y = self._theta_and_shape(X)
-        V = as_array(V, "V", (len(Y), 1 + Y.shape[1]), repeat=True)
+        V = as_array(latents_of(V, self, "V"), "V", (len(Y), 1 + Y.shape[1]), repeat=True)
         tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
         aligned = np.asarray(self.model_.inverse_transform(Y))
         lines, moves = (self._lines(aligned), self._cells(theta)), (self._lines(tangent), self._cells(V[:, 0]))

@@ -17,7 +17,7 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils import Bunch, check_random_state
 
 from randsmap._interface.arrays import as_array, check_samples
-from randsmap._interface.callers import extrapolation_ignored
+from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import FieldOutputMixin, flattened, reshape_for
 from randsmap._interface.parameters import check_choice, check_number
 from randsmap._io.progress import ProgressBar, if_asked
@@ -469,6 +469,12 @@ def leave_one_out(
         If constraint="training" or the decoder has bounds, for which there is no closed form, if a lambda is negative
         or there is none, or as the decoder's fit.
 
+    Warns
+    -----
+    UserWarning
+        If errors depend on round-off, with the rows: without one of them, and next to no regularization, the others
+        hardly determine its field.
+
     Notes
     -----
     Conditional on what does not belong to the regression: the latents (the encoder), the features as drawn for all n
@@ -512,6 +518,11 @@ def leave_one_out(
             basis, invariants = field_span(F, invariants, weights=weights)
             F, weights = basis.coordinates, None
     errors = scaled_distances(_distances(hat, F, invariants, lambdas, weights), sizes, usual)
+    if hat.uncertain:
+        warn_caller(
+            f"the errors of rows {sorted(hat.uncertain)[:6]} depend on round-off: with so small a regularization the "
+            "other rows hardly determine their fields"
+        )
     best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
         errors_=errors,
