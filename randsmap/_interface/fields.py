@@ -102,13 +102,13 @@ class FieldShape:
             self.metadata.compare(given, name, (self.shape, np.shape(X)[int(samples) :]), whose)
 
     def warn_of_units(self, rows: Any) -> None:
-        """Warn if most fields (n, M) have 1000 times the usual size of those of the fit, or a thousandth."""
+        """Warn if most fields (n, M) have about 1000 times the usual size of those of the fit, or a thousandth."""
         sizes = np.sort(_sizes(rows))
         if self.sizes is None or not len(sizes):
             return
         below, above = sizes[(len(sizes) - 1) // 2], sizes[len(sizes) // 2]
-        low, usual, high = self.sizes
-        if below < max(high, 999 * usual) and above > min(low, usual / 999):
+        (low, usual, high), many = self.sizes, 500
+        if below < max(high, many * usual) and above > min(low, usual / many):
             return
         warn_caller(
             f"the mass of these fields (the sum of their magnitudes) is {above / usual:.1g} times that of the training "

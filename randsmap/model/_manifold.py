@@ -142,8 +142,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         Warns
         -----
         UserWarning
-            If most fields have 1000 times the usual mass of the training fields, or a thousandth: they may be in other
-            units.
+            If most fields have about 1000 times the usual mass of the training fields, or a thousandth: they may be in
+            other units.
         """
         check_fitted(self, "encoder_")
         X = field_rows(self, X)
