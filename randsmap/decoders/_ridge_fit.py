@@ -18,7 +18,7 @@ from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import Spectral
 from randsmap.decoders._base import Fit, constrained, is_fitted
-from randsmap.features import FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures
+from randsmap.features import SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, feature_basis
@@ -207,7 +207,7 @@ def _needed_for_batches(decoder):
     if isinstance(features, SigmoidFeatures) and features.latent_box is None:
         box = "SigmoidFeatures(n_features=..., latent_box=(low, high))"
         return f"centres that do not come from the bounding box of data that it has not seen: give {box}, {otherwise}"
-    if not isinstance(features, (FourierFeatures, MaternFeatures, MultiscaleFourierFeatures, SigmoidFeatures)):
+    if not hasattr(features, "activation_parameters"):
         return f"features that one batch determines, not {features!r}: fit it before, to data that represent all"
     if not isinstance(features.n_features, numbers.Integral):
         return (

@@ -181,7 +181,7 @@ def tune(
                 except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
                     failures[i] = error
                 else:
-                    losses = validation.losses(errors)
+                    losses = selection_losses(errors, validation.sizes, validation.usual)
                     if best is None or (losses[i], i) < (losses[best], best):
                         best, kept = i, (encoder, X_train, fitted)
                 bar.update()
@@ -274,8 +274,8 @@ class _Validation:
         self.basis: Any = None
         self._y_train, self._n_candidates = y_train, n_candidates
         # if all validation fields are empty, the training fields determine what is large
-        self._sizes = field_norms(self.y_val, cell_weights=self._weights)
-        self._usual = median_norm(self._sizes) or median_norm(field_norms(y_train, cell_weights=self._weights))
+        self.sizes = field_norms(self.y_val, cell_weights=self._weights)
+        self.usual = median_norm(self.sizes) or median_norm(field_norms(y_train, cell_weights=self._weights))
         names = {name.rpartition("__")[2] for name in grid}
         self._undecided = (
             not names & _SHAPING
@@ -306,7 +306,7 @@ class _Validation:
             decoded = self._invariants.project(decoded)
         # the distance has two orthogonal parts: nothing is subtracted from anything large
         distances = np.hypot(np.linalg.norm(decoded - self._coordinates, axis=1), self._rest)
-        return scaled_distances(distances, self._sizes, self._usual), decoder
+        return scaled_distances(distances, self.sizes, self.usual), decoder
 
     def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[_Values, Any]:
         if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
@@ -316,7 +316,7 @@ class _Validation:
             decode = decoder.predict
         with extrapolation_ignored():
             predicted = decode(X_val, **own_values(decoder, self.y_val))
-        return scaled_l2(self.y_val, predicted, reference=self._usual, cell_weights=self._weights), decoder
+        return scaled_l2(self.y_val, predicted, reference=self.usual, cell_weights=self._weights), decoder
 
     def _fit_shared(self, decoder: Any, X_train: Any) -> Any:
         """The decoder, fitted to the training fields together with the others of its group if that is possible."""
@@ -328,10 +328,6 @@ class _Validation:
         self.fit(decoder, X_train)
         self._fitted = decoder if type(decoder) is KNNDecoder else None
         return decoder
-
-    def losses(self, errors: _Values) -> _Values:
-        """Scores of candidates with these errors (n_candidates, n_val)."""
-        return selection_losses(errors, self._sizes, self._usual)
 
     def _path_of(self, decoder: Any, method: str, *args: Any, **options: Any) -> Any:
         """`method` for all lambdas of the group, which share a pass over the features; None for a single one."""
@@ -365,7 +361,7 @@ class _Validation:
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
         """Make the basis if it gives the same errors in less time."""
-        if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None or not self._usual:
+        if not _is_linear(decoder, "smoother") or getattr(decoder, "bounds", None) is not None or not self.usual:
             return
         n, M = len(X_train), self.y_val.shape[1]
         sizes = n, len(self.y_val), M, _n_terms(decoder, X_train, n), self._n_candidates
