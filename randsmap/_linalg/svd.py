@@ -73,14 +73,13 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
 
     If no more than `few` are wanted, and these are few, block iteration finds only them, as accurately, in less time.
     """
-    # A QR factorisation of the longer side, then the singular value decomposition of the triangle (T. F. Chan, 1982):
-    # backward stable, unlike the eigenvectors of G G^T. The triangle of a file is made a block at a time, and a wide G
-    # is read again for the vectors V = G^T U / sigma.
+    # A QR factorisation of the longer side, a block at a time, then the singular value decomposition of the triangle
+    # (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. A wide G is read again for the vectors
+    # V = G^T U / sigma.
     n, M = rows.shape
-    mapped, own = rows.mapped, rows.mean is not None
-    if not mapped:
+    if not rows.mapped:
         rows = Rows(rows.whole())
-    if few is not None and not (mapped and min(n, M) <= _TRIANGLE):
+    if few is not None and not (rows.mapped and min(n, M) <= _TRIANGLE):
         found = _by_block_iteration(rows, few)
         if found is not None:
             sigma, modes, energy = found
@@ -89,29 +88,16 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
         R = triangle((block for _, _, block in rows.blocks(max(2048, 2 * M))), M)
         _, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
         modes = Vt[: count(sigma, n, M)]
-    elif mapped:
-        sigma, modes = _of_wide_file(rows, count)
     else:
-        (qr, tau), R = scipy.linalg.qr(rows[:].T, mode="raw", overwrite_a=own, check_finite=False)
-        U, sigma, _ = scipy.linalg.svd(R[:n], check_finite=False)
+        size = max(2048, 2 * n, BLOCK // n)
+        R = triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
+        _, sigma, Ut = scipy.linalg.svd(R, check_finite=False)
         k = count(sigma, n, M)
-        modes = np.zeros((M, k), order="F")
-        modes[:n] = U[:, :k]
-        work = int(lapack.dormqr("L", "N", qr, tau, modes, -1)[1][0])  # the query
-        modes = lapack.dormqr("L", "N", qr, tau, modes, work, overwrite_c=1)[0].T
+        weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
+        modes = np.ascontiguousarray(rows.transposed_times(np.ascontiguousarray(weights.T)).T)
+        # they are orthonormal to eps sigma_1 / sigma alone
+        modes = orthonormalize_rows_against(modes, modes[:0])
     return sigma, modes, np.sum((sigma / (sigma[0] or 1.0)) ** 2)
-
-
-def _of_wide_file(rows, count):
-    n, M = rows.shape
-    size = max(2048, 2 * n, BLOCK // n)
-    R = triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
-    _, sigma, Ut = scipy.linalg.svd(R, check_finite=False)
-    k = count(sigma, n, M)
-    weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
-    modes = np.ascontiguousarray(rows.transposed_times(np.ascontiguousarray(weights.T)).T)
-    # they are orthonormal to eps sigma_1 / sigma alone
-    return sigma, orthonormalize_rows_against(modes, modes[:0])
 
 
 def triangle(blocks: Iterable[_Values], M: int) -> _Values:
@@ -176,12 +162,12 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------
-def range_finder(rows: Rows, size: int, *, steps: int = 0, seed: int = 0) -> _Values:
+def range_finder(rows: Rows, size: int, *, steps: int = 0) -> _Values:
     """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), after some steps of power iteration.
 
     N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.3 and 4.4.
     """
-    Q = np.random.default_rng(seed).standard_normal((len(rows), size))
+    Q = np.random.default_rng(0).standard_normal((len(rows), size))
     for step in range(steps + 1):
         B = rows.transposed_times(Q).T
         B = orthonormalize_rows_against(B, B[:0])
@@ -201,21 +187,14 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
         return F, None
     basis, B, rest = None, F, 0.0
     if M > 1024:  # fewer columns are decomposed as they are
-        # the leading space, doubled until the measured error leaves half of the tolerance
-        size = 128
-        while True:
-            if 2 * size > min(n, M):
-                return F, None
-            basis = range_finder(Rows(F), size, seed=1)
-            B = multiply(F, basis.T)
-            parts = (slice(a, a + 1024) for a in range(0, n, 1024))
-            rest = math.hypot(*(np.linalg.norm(multiply(B[part], basis) - F[part]) for part in parts))
-            if rest <= tolerance / 2:
-                break
-            if most is not None and size >= 4 * most:
-                return F, None
-            size *= 2
-
+        # half of the tolerance is left for what the rows have outside a space found first
+        rest, largest = tolerance / 2, min(n, M) // 2
+        largest = largest if most is None else min(4 * most, largest)
+        found, r = _representing(Rows(F), rest / math.sqrt(n), np.ones(n), most=largest)
+        if r > largest:
+            return F, None
+        basis = found[1 : r + 1]
+        B = multiply(F, basis.T)
     Vt = np.ascontiguousarray(truncated_svd(Rows(B), _until(tolerance, rest))[1])
     if 2 * len(Vt) > M:
         return F, None
@@ -290,7 +269,8 @@ def field_modes(
             found[1:], r = modes, len(modes)
             del modes
         else:
-            found, r, sizes = _representing(rows, rank, norms, normals, constant, size)
+            sizes = error_scales(norms)
+            found, r = _representing(rows, rank / 4, sizes, normals, constant, size)
             rest = rank / 4 * sizes
         found[0] = mean
         if constant is not None:
@@ -310,9 +290,9 @@ def field_modes(
     return found, np.ascontiguousarray(G[:, :k])
 
 
-def _representing(rows, tol, norms, normals, constant, size):
-    """A row for the mean and r modes that represent each field to tol / 4; r and the sizes of the fields."""
-    sizes = error_scales(norms)
+def _representing(rows, allowed, sizes, normals=None, constant=None, size=256, most=math.inf):
+    """A row for the mean and r modes that miss at most a part `allowed` of the sizes of the rows, and r; it ends where
+    that needs more than `most`."""
     # rows that are not used take no memory
     found, r = np.empty((min(rows.shape) + 1, rows.width)), 0
     found[1] = 0  # one of zeros where all fields are equal
@@ -321,10 +301,10 @@ def _representing(rows, tol, norms, normals, constant, size):
         modes = found[1 : r + 1]
         if r:
             X -= multiply(multiply(X, modes.T), modes)
-        missing = np.linalg.norm(X, axis=1) > tol / 4
+        missing = np.linalg.norm(X, axis=1) > allowed
         if not missing.any() or r + 1 == len(found):
             continue
-        new = truncated_svd(Rows(X[missing]), _until(tol / 4))[1][: len(found) - 1 - r]
+        new = truncated_svd(Rows(X[missing]), _until(allowed))[1][: len(found) - 1 - r]
         # what is small was the difference of large numbers
         new = np.ascontiguousarray(new)
         if constant is not None:
@@ -333,7 +313,9 @@ def _representing(rows, tol, norms, normals, constant, size):
             new -= multiply(multiply(new, normals.T), normals)
         found[r + 1 : r + 1 + len(new)] = orthonormalize_rows_against(new, modes)
         r += len(new)
-    return found, max(r, 1), sizes
+        if r > most:
+            break
+    return found, max(r, 1)
 
 
 # -- Kernels ---------------------------------------------------------------------------------------
@@ -484,12 +466,9 @@ class FactoredRows(Rows):
     column pivoting (HQRRP), SIAM J. Sci. Comput. 39 (2017).
     """
 
-    def __init__(
-        self, array: _Values, coordinates: _Values, basis: _Values, origin: Any, free: Any, probes: _Values
-    ) -> None:
+    def __init__(self, array: _Values, coordinates: _Values, basis: _Values, origin: Any, free: Any) -> None:
         super().__init__(array)
-        self.coordinates, self.basis, self.origin = coordinates, basis, origin
-        self._free, self._probes = free, probes
+        self.coordinates, self.basis, self.origin, self._free = coordinates, basis, origin, free
 
     @classmethod
     def factor(cls, F: _Values, beside: _Values, free: NDArray[np.bool_], origin: Any = None) -> Self | None:
@@ -552,24 +531,17 @@ class FactoredRows(Rows):
                 new = orthonormalize_rows_against(new, Q[:r])
         if r == 0:  # constant fields
             return None
-        return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free, probes)
+        return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free)
 
     def of_others(self, F: _Values) -> tuple[_Values, _Values]:
-        """Coordinates (L, r) of other fields F (L, M), and the distance (L,) on S from what they stand for.
-
-        Where that is no more than round-off, it is the estimate.
-        """
-        # below this part of the norm of a field, the estimate of its distance is enough
-        negligible = 1e-14
+        """Coordinates (L, r) of other fields F (L, M), and the distance (L,) on S from what they stand for."""
         if not len(F):
             return np.empty((0, len(self.basis))), np.empty(0)
+        rest = np.empty(len(F))
         with blas_threads():
             X = multiply(F, self.basis.T)
-            missed = multiply(F, self._probes.T) - multiply(X, multiply(self.basis, self._probes.T))
-            rest = np.sqrt(np.mean(missed**2, axis=1))
-            far = np.flatnonzero(rest > negligible * np.sqrt(np.einsum("ij,ij->i", F, F)))
-            for start in range(0, len(far), _BLOCK):
-                part = far[start : start + _BLOCK]
+            for start in range(0, len(F), _BLOCK):
+                part = slice(start, start + _BLOCK)
                 left = F[part] - multiply(X[part], self.basis)
                 left[:, ~self._free] = 0
                 rest[part] = np.sqrt(np.einsum("ij,ij->i", left, left))
