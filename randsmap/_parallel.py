@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -227,22 +227,15 @@ TILE_ENTRIES = 1 << 21
 
 
 def for_tiles(task: Callable[[int, int], object], n: int, most: int = MAX_TILE) -> None:
-    """Call task(start, stop) over the `tiles` of n rows, in parallel."""
-    with tile_threads(n):
-        parallel_for(task, tiles(n, most))
-
-
-def tiles(n: int, most: int = MAX_TILE) -> list[tuple[int, int]]:
-    """Tiles (start, stop) of at most `most` of n rows; a few rows are one."""
+    """Call task(start, stop) over tiles of at most `most` of n rows, in parallel; a few rows are one tile."""
+    if n <= FEW:
+        parallel_for(task, [(0, n)])
+        return
     # BLAS packs A anew for each task, which costs about as much as 30 rows; eight tasks share the work between threads.
     # Their number depends on n alone, so that results do not depend on threads.
-    count = 1 if n <= FEW else -(-n // min(max(-(-n // 8), 128), most))
-    return [(i * n // count, (i + 1) * n // count) for i in range(count)]
-
-
-def tile_threads(n: int) -> AbstractContextManager[None]:
-    """The limit on BLAS's threads for tasks that are tiles of n rows."""
-    return nullcontext() if n <= FEW else blas_threads(1)
+    count = -(-n // min(max(-(-n // 8), 128), most))
+    with blas_threads(1):
+        parallel_for(task, [(i * n // count, (i + 1) * n // count) for i in range(count)])
 
 
 def tile_rows(entries: int) -> int:

@@ -1,30 +1,17 @@
 """Graphs of near neighbours among 1e4 samples and more: finding them, and the leading eigenpairs of their kernel.
 
-Two functions, each of which returns None or a plain index where the ordinary way is as fast. For 80000 traffic states
-with 64 neighbours they take 12 s in place of the 92 s of comparing all pairs and Lanczos on the kernel.
-
-`neighbor_index` searches wide rows in their leading principal coordinates. With V (M, r) orthonormal, y = V^T x and
-rho = |x - V y|,
-
-    |y - y'|^2 + (rho - rho')^2 <= |x - x'|^2,
-
-so distances of the r + 1 numbers (y, rho) exclude points from the nearest. The other points are compared in all M
-columns by the sums of `NeighborIndex`, with the same neighbours, order among equals and bits. The points are in the
-leaves of a k-d tree of the r + 1 numbers, and a group of near queries searches the leaves that its balls reach.
+Two functions, each of which returns None or a plain index where the ordinary way is as fast
+(docs/sparse-diffusion-maps.md has the figures). `neighbor_index` searches wide rows in their leading principal
+coordinates: with V (M, r) orthonormal, y = V^T x and rho = |x - V y|, |y - y'|^2 + (rho - rho')^2 <= |x - x'|^2
+excludes points from the nearest. The others are compared by the sums of `NeighborIndex`, with the same neighbours,
+order among equals and bits.
 
 `inverted_eigenpairs` is Lanczos on a shifted inverse (Ericsson and Ruhe, The spectral transformation Lanczos method,
-Math. Comp. 35, 1980). Where the leading eigenvalues of S crowd towards 1, as those of a kernel of near neighbours do,
-Lanczos on S takes some 1 / sqrt(1 - xi) products. On ((1 + delta) I - S)^-1 it takes a dozen, at the price of a sparse
-Cholesky factor. Its size, and so whether that pays, is known before it is made; what Lanczos on S would take is
-estimated from Rayleigh quotients.
-
-The factor is made by nested dissection and dense fronts. A k-d tree halves the vertices again and again by coordinates:
-their places in space, or numbers of steps to a few vertices. Of the edges between two halves, the vertices on one side
-are a separator, which is eliminated after both. At each node of the tree of separators a dense front is factored, and
-its update of the separators above is added to the parent's front (multifrontal method). The sizes of all fronts are
-known before anything is factored. References: George, Nested dissection of a regular finite element mesh, SIAM J.
-Numer. Anal. 10 (1973). Duff and Reid, The multifrontal solution of indefinite sparse symmetric linear equations, ACM
-Trans. Math. Softw. 9 (1983).
+Math. Comp. 35, 1980), by a sparse Cholesky factor of dense fronts. A k-d tree halves the vertices again and again; of
+the edges between two halves, the vertices on one side are a separator, which is eliminated after both. Each front's
+update of the separators above is added to its parent's. References: George, Nested dissection of a regular finite
+element mesh, SIAM J. Numer. Anal. 10 (1973). Duff and Reid, The multifrontal solution of indefinite sparse symmetric
+linear equations, ACM Trans. Math. Softw. 9 (1983).
 """
 
 from __future__ import annotations
@@ -366,7 +353,7 @@ class SparseCholesky:
         rank[nodes] = np.arange(len(nodes))
         home = rank[home]
         self.permutation = np.argsort(home, kind="stable")  # the vertices in the order of their elimination
-        place = np.empty(n, np.intp)
+        self._place = place = np.empty(n, np.intp)
         place[self.permutation] = np.arange(n)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(home, minlength=len(nodes)))])
         # For each node, children first: the range of its own vertices (places in `permutation`); the places of the
@@ -388,9 +375,7 @@ class SparseCholesky:
 
     def factor(self, matrix: csr_array) -> None:
         """Factor a matrix (n, n) of this graph, symmetric, every entry stored; a LinAlgError if it is not definite."""
-        n = len(self.permutation)
-        place = np.empty(n, np.intp)
-        place[self.permutation] = np.arange(n)
+        place = self._place
         self._factors = []
         left: dict[int, _Values] = {}  # what children leave for their parents
         for number, (start, stop, above, children) in enumerate(self.fronts):
