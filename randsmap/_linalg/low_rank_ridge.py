@@ -176,7 +176,15 @@ class LowRank:
         self._is_projected, self._fields = True, F
         outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
         self._right = np.vstack([self._Vt, outside])
-        self._table, self._row_error = self._cheaper_table() or (None, 0.0)
+        features, right = self._features, self._right
+        table = ProjectionTable.build_if_cheaper(
+            features.activation_parameters,
+            features.points,
+            len(right),
+            lambda X: multiply(features.at(X).whole(), right.T),
+            self._table_goal,
+        )
+        self._table, self._row_error = table or (None, 0.0)
         if not self.bias:  # what Phi and decoded fields lose while the mean, the larger part, is in them
             self._row_error += 8 * _EPS * float(np.sqrt(self.n) * np.linalg.norm(self._features.mean))
         if self.n * len(self._right) <= _STORED:
@@ -186,19 +194,6 @@ class LowRank:
         elif self._Z is None:
             for _ in self.blocks():
                 pass
-
-    def _cheaper_table(self):
-        """A table of Phi V and its error, where that pays."""
-        features, right = self._features, self._right
-        if not self._table_goal:
-            return None
-        return ProjectionTable.build_if_cheaper(
-            features.activation_parameters,
-            features.points,
-            len(right),
-            lambda X: multiply(features.at(X).whole(), right.T),
-            self._table_goal,
-        )
 
     def _add_up(self, F):
         """The Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean."""
@@ -234,11 +229,8 @@ class LowRank:
         """(start, stop, rows of [1 |] Phi V) over all rows, from a pass over the features, which finds tau."""
         energy = 0.0
         for start, stop, Z in self._projections(size):
-            rest = np.ascontiguousarray(Z[:, self.rank :]).ravel()
-            energy += ddot(rest, rest)
-            out = np.ones((stop - start, self.width))
-            out[:, int(self.bias) :] = Z[:, : self.rank]
-            yield start, stop, out
+            energy += np.linalg.norm(Z[:, self.rank :]) ** 2
+            yield start, stop, np.hstack([np.ones((stop - start, int(self.bias))), Z[:, : self.rank]])
         self.tau = _MARGIN * energy
 
     def blocks(self, size: int = 2048) -> Iterator[tuple[int, int, _Values]]:
@@ -419,7 +411,7 @@ class ProjectionTable:
         rows at random say.
         """
         n, d = X.shape
-        if features is None or d > 2 or n < _LEAST_ROWS:
+        if not goal or features is None or d > 2 or n < _LEAST_ROWS:
             return None
         accuracy = goal / np.sqrt(n)
         found = cls._cheapest(features, X, width, max(accuracy, 16 * _EPS))

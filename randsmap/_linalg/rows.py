@@ -273,27 +273,20 @@ class MappedRows(Rows):
         return self._with(_rows=taken, shape=(len(taken), self.shape[1]))
 
     def read(self, rows: Any, cells: Any = slice(None)) -> _Values:  # noqa: D102
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            if step != 1:
-                raise IndexError("blocks of rows have no step")
-            rows = slice(start, stop) if self._rows is None else self._rows[start:stop]
-        elif self._rows is not None:
-            rows = self._rows[rows]
-        where = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else np.asarray(rows)
-        columns = np.arange(self.shape[1])[cells] if isinstance(cells, slice) else cells
+        where = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        where = where if self._rows is None else self._rows[where]
+        columns = np.arange(self.shape[1])[cells]
+        together = self._rows is None and isinstance(rows, slice) and rows.step in (None, 1)
         out = np.empty((len(where), len(columns)))
         size = max(1, BLOCK // max(1, len(columns)))
         if len(columns) < self.shape[1]:  # the system maps more of each row than is read
             size = min(size, _FEWEST)
         for a in range(0, len(out), size):
-            part = out[a : a + size]
-            if isinstance(rows, slice):
-                part[:] = self.array[rows.start + a : rows.start + a + len(part), cells]
-            elif isinstance(cells, slice):
-                part[:] = self.array[where[a : a + size], cells]
+            part, chosen = out[a : a + size], where[a : a + size]
+            if not isinstance(cells, slice):
+                part[:] = self.array[np.ix_(chosen, columns)]
             else:
-                part[:] = self.array[np.ix_(where[a : a + size], columns)]
+                part[:] = self.array[slice(chosen[0], chosen[-1] + 1) if together else chosen, cells]
             release(self.array)
             if in_domain(part):
                 continue
