@@ -662,10 +662,11 @@ def _profiles(fields, positions, name, label, n_columns, width):
     n_panels = len(fields) - 1
     n_columns = min(n_columns, n_panels)
     n_rows = -(-n_panels // n_columns)
-    row = 2.3 if width is None else 1.9
-    figure = new_figure((3.7 * n_columns if width is None else width, 1.35 * row * n_rows + 0.5))
-    grid = figure.subplots(2 * n_rows, n_columns, squeeze=False, sharex=True, height_ratios=[5, 2] * n_rows)
-    upper, lower = (remove_unused(grid[first::2].ravel(), n_panels) for first in (0, 1))
+    size, ratios = (3.7 * n_columns, 1.55) if width is None else (width, 1.28), [5, 2] * n_rows
+    figure, axes = new_panels(2 * n_rows * n_columns, n_columns, size, 0.5, sharex=True, height_ratios=ratios)
+    upper, lower = np.reshape(axes, (n_rows, 2, n_columns)).swapaxes(0, 1).reshape(2, -1)
+    for ax in (*upper[n_panels:], *lower[n_panels:]):
+        ax.remove()
     for above, below, (title, field) in zip(upper, lower, list(fields.items())[1:]):
         if above is not upper[0]:
             above.sharey(upper[0])
@@ -676,7 +677,7 @@ def _profiles(fields, positions, name, label, n_columns, width):
         for ax in (above, below):
             ax.set(xlabel="", ylabel="")
             ax.label_outer()
-    _label_lowest(lower, n_columns, name)
+    _label_lowest(lower[:n_panels], n_columns, name)
     figure.supylabel(label, fontsize="medium")
     names = ("truth", "reconstruction", "reconstruction \u2212 truth")
     figure.legend(lines, names, loc="outside upper center", ncols=3, fontsize="small", frameon=False)
@@ -697,27 +698,22 @@ def _error_maps(fields, extent, hidden, label, n_pairs, full_width):
     width = 3.3 if aspect < 0.6 else 2.0
     if full_width is not None:
         width = (full_width - 0.4) / (2 * n_pairs)
-    n_rows = -(-len(fields) // n_pairs)
-    figure = new_figure((2 * n_pairs * width + 0.4, n_rows * (width * min(aspect, 2) + 0.4) + 1.4))
-    axes = figure.subplots(n_rows, 2 * n_pairs, squeeze=False, sharex=True, sharey=True)
-    used = remove_unused(axes.ravel(), 2 * len(fields))
-    used.pop(1).remove()  # truth has no error
-    panels, size = iter(used), "x-small" if extent is None else "medium"
-    for name, field in fields.items():
-        drawn = _draw_panel(next(panels), field, name, hidden, extent, size, **style)
+    size, text = (2 * n_pairs * width + 0.4, width * min(aspect, 2) + 0.4), "x-small" if extent is None else "medium"
+    figure, axes = new_panels(2 * len(fields), 2 * n_pairs, size, 1.4, sharex=True, sharey=True)
+    for (name, field), left, right in zip(fields.items(), axes[::2], axes[1::2]):
+        drawn = _draw_panel(left, field, name, hidden, extent, text, **style)
         if name in errors:
             # values below the scale get its lowest colour, not a hole
             error = np.maximum(errors[name], high / 1e3)
-            drawn_error = _draw_panel(next(panels), error, "absolute error", hidden, extent, size, **error_style)
-    if extent is not None:
-        for ax in axes[:, 0]:
-            ax.set_ylabel("y")
-        for ax in axes[-1]:
-            ax.set_xlabel("x")
+            drawn_error = _draw_panel(right, error, "absolute error", hidden, extent, text, **error_style)
+    for ax in axes if extent is not None else ():
+        ax.set(xlabel="x", ylabel="y")
+        ax.label_outer()
+    axes.pop(1).remove()  # truth has no error
     bar_style = {"fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
-    bar = draw_bar_below(drawn, used, None, **bar_style)
+    bar = draw_bar_below(drawn, axes, None, **bar_style)
     bar.set_label(label, loc="left")  # the power of ten stands to the right
-    figure.colorbar(drawn_error, ax=used, label="absolute error", location="bottom", **bar_style)
+    figure.colorbar(drawn_error, ax=axes, label="absolute error", location="bottom", **bar_style)
     return figure
 
 
@@ -748,18 +744,16 @@ def new_axes(size: tuple[float, float], ax: Any = None, projection: str | None =
     return figure, figure.add_subplot(projection=projection)
 
 
-def new_panels(count: int, n_columns: int, size: tuple[float, float], **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with so many axes in columns, `size` its width and the height of one row; `options` as of subplots."""
+def new_panels(
+    count: int, n_columns: int, size: tuple[float, float], extra: float = 0.0, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with so many axes in columns; its width, the height of a row and what is added; options of subplots."""
     n_rows = -(-count // n_columns)
-    figure = new_figure((size[0], n_rows * size[1]))
-    return figure, remove_unused(figure.subplots(n_rows, n_columns, squeeze=False, **options).ravel(), count)
-
-
-def remove_unused(axes: Sequence[Axes], n_used: int) -> list[Axes]:
-    """The first axes; the others are taken from the figure."""
-    for ax in axes[n_used:]:
+    figure = new_figure((size[0], n_rows * size[1] + extra))
+    axes = list(figure.subplots(n_rows, n_columns, squeeze=False, **options).ravel())
+    for ax in axes[count:]:
         ax.remove()
-    return list(axes[:n_used])
+    return figure, axes[:count]
 
 
 def _label_lowest(axes, n_columns, name):

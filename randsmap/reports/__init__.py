@@ -226,19 +226,17 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
     weights = norm_weights(getattr(model, "field_shape_", (rows.width,)), model)
     if not n_invariants:
         C = np.ones((rows.width, 1)) if weights is None else weights[:, None]
-    encoded, norms, invariants, lowest, highest = [], [], [], [], []
+    parts = []
     for start, stop, F in rows.blocks(what="evaluating"):
-        encoded.append(np.asarray(model.transform(named(model, F))) if latents is None else latents[start:stop])
-        F_hat = decoded_rows(model, encoded[-1], F)
-        norms.append([*_norms(F, weights), *_norms(F_hat - F, weights)])
-        invariants.append(_invariant_errors(F, F_hat, C))
-        lowest.append([F.min(), F_hat.min()])
-        highest.append([F.max(), F_hat.max()])
-    sizes, distances = np.concatenate(norms, axis=1).reshape(2, 2, -1)
+        Y = np.asarray(model.transform(named(model, F))) if latents is None else latents[start:stop]
+        F_hat = decoded_rows(model, Y, F)
+        extremes = np.transpose([F.min(axis=1), F_hat.min(axis=1), F.max(axis=1), F_hat.max(axis=1)])
+        parts.append((Y, _norms(F, weights), _norms(F_hat - F, weights), _invariant_errors(F, F_hat, C), extremes))
+    Y, sizes, distances, invariants, extremes = map(np.concatenate, zip(*parts, strict=True))
     if not sizes.any() and distances.any():
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
-    l2, linf = (distance / error_scales(size) for size, distance in zip(sizes, distances))
-    Y, examined, leverage, limit = np.concatenate(encoded), some_rows(l2, MOST_EXAMINED), None, np.nan
+    l2, linf = (distance / error_scales(size) for size, distance in zip(sizes.T, distances.T))
+    examined, leverage, limit = some_rows(l2, MOST_EXAMINED), None, np.nan
     if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
         leverage, limit = np.asarray(model.leverage(Y[examined])), float(model.leverage_limit_)
     return Evaluation(
@@ -246,9 +244,9 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
         latents=Y,
         l2=l2,
         linf=linf,
-        invariants=np.concatenate(invariants),
+        invariants=invariants,
         n_invariants=n_invariants,
-        ranges=(*np.min(lowest, axis=0), *np.max(highest, axis=0)),
+        ranges=(*extremes[:, :2].min(axis=0), *extremes[:, 2:].max(axis=0)),
         examined=examined,
         leverage=leverage,
         limit=limit,
@@ -281,7 +279,7 @@ def some_rows(errors: _Values, most: int) -> NDArray[np.intp]:
 
 
 def _norms(F, weights):
-    return np.linalg.norm(in_norm(F, weights), axis=1), np.linalg.norm(F, np.inf, axis=1)
+    return np.transpose([np.linalg.norm(in_norm(F, weights), axis=1), np.linalg.norm(F, np.inf, axis=1)])
 
 
 def _invariant_errors(F, F_hat, C):
