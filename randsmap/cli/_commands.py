@@ -418,7 +418,7 @@ def decode(arguments):
     _check_out(arguments, check_target)
     model = _model_of(arguments)
     d = len(model.get_feature_names_out())
-    latents = _read_points(arguments, read_array, d, f"latents must have {d} coordinates (columns)")
+    latents = _read(arguments, read_array, ((d,),), f"latents must have {d} coordinates (columns)")
     _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
@@ -426,7 +426,7 @@ def predict(arguments):
     _check_out(arguments, check_target)
     model = _model_of(arguments, at_parameters=True)
     p = model.n_features_in_
-    parameters = _read_points(arguments, partial(read_columns, width=p), p, f"parameters must be {p} per row")
+    parameters = _read(arguments, partial(read_columns, width=p), ((p,),), f"parameters must be {p} per row")
     _write_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
@@ -508,35 +508,28 @@ def _model_and_data(arguments):
 
 def _read_fields(arguments, model):
     """The input file as fields (n, M) or (n, *shape) for a fitted model, with their labels."""
-    path, M, shape = arguments.input, model.n_features_in_, model.field_shape_
-    given = read_array(path, key=arguments.key, transpose=arguments.transpose, fields=True)
-    if given.ndim < 2 or (given.ndim > 2 and len(shape) == 1):
-        refuse_other_dimensions(given.shape, str(path))
+    M, shape = model.n_features_in_, model.field_shape_
     cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-    _check_rows(arguments, given, ((M,), shape), f"snapshots must have {cells}")
+    given = _read(arguments, partial(read_array, fields=True), ((M,), shape), f"snapshots must have {cells}")
     if len(given) == M:  # both ways fit
-        warn_of_columns(given, path, arguments.transpose)
+        warn_of_columns(given, arguments.input, arguments.transpose)
     return given
 
 
-def _read_points(arguments, read, width, expectation):
-    """The input file as latents or parameters (n, width)."""
-    points = read(arguments.input, key=arguments.key, transpose=arguments.transpose)
-    refuse_other_dimensions(points.shape, str(arguments.input))
-    _check_rows(arguments, points, ((width,),), expectation)
-    return points
-
-
-def _check_rows(arguments, given, shapes, expectation):
-    """ValueError with a hint at what may be meant, unless a row has one of the shapes, of one size."""
+def _read(arguments, read, shapes, expectation):
+    """The input file; ValueError with a hint at what may be meant, unless a row has one of the shapes, of one size."""
+    path = arguments.input
+    given = read(path, key=arguments.key, transpose=arguments.transpose)
+    if given.ndim < 2 or (given.ndim > 2 and len(shapes[-1]) == 1):
+        refuse_other_dimensions(given.shape, str(path))
     if given.shape[1:] in shapes:
-        return
+        return given
     hint = ""
     if given.size == shapes[0][0] * (len(given) if arguments.transpose else given.shape[-1]):
         hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
-    elif arguments.key is None and arguments.input.suffix.lower() in HAVE_NAMES:
+    elif arguments.key is None and path.suffix.lower() in HAVE_NAMES:
         hint = ". If they are another array of the file, --key names it"
-    raise ValueError(f"{arguments.input}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
+    raise ValueError(f"{path}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
 
 
 def _parameters_of(arguments, snapshots, width=None):
