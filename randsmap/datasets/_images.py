@@ -63,10 +63,8 @@ def make_rotated_images(
         angles; ``coordinate_names``; ``image`` (height, width): what was rotated, scaled to maximum 1; ``shape``;
         ``DESCR``.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If the image is not valid (see `load_image`), or a rotation carries everything out of the frame.
+    {raises}
+        Also as `load_image`, or if a rotation carries everything out of the frame.
 
     See Also
     --------

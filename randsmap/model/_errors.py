@@ -22,13 +22,14 @@ from randsmap._linalg.scales import in_norm, median_norm, standard_deviations
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
-from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, relative_errors
+from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, model_texts, relative_errors
 from randsmap.model._manifold import fitted_parts
 
 _Values = NDArray[np.float64]
 WARNINGS = "snapshots follow each other", "nearly equal latents"  # how `cautions_in_words` begin
 
 
+@model_texts
 def reconstruction_errors(
     model: Any, snapshots: ArrayLike, *, parameters: ArrayLike | None = None
 ) -> dict[str, _Values]:
@@ -38,7 +39,7 @@ def reconstruction_errors(
     ----------
     model : ManifoldModel or ParametricModel
         A fitted model; with `parameters` a ParametricModel.
-    snapshots : array-like of shape (n, M) or (n, *shape)
+    snapshots : array-like of shape (n, M) or (n, *shape), n >= 1
         A large memory-mapped array is read by blocks.
     parameters : array-like of shape (n, p) or None
         Parameters of the snapshots, at which the model predicts. None: the snapshots are encoded and decoded.
@@ -50,10 +51,7 @@ def reconstruction_errors(
         invariants of the model's decoder (of the mass if it has none); and if the decoder has bounds "outside_bounds",
         the largest distance of a cell from them.
 
-    Raises
-    ------
-    ValueError
-        If there are no snapshots, or they do not fit the model.
+    {raises}
 
     Examples
     --------
