@@ -203,7 +203,8 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
         if len(found) > 1:
             sections = [text for text in found if re.match(r".*\n---", text)]
             entries = [text for text in found if text not in sections]
-            found = ["\n\n".join(["\n".join(["Parameters", "-" * 10, *entries]), *sections])]
+            parameters = ["\n".join(["Parameters", "-" * 10, *entries])] if entries else []
+            found = ["\n\n".join([*parameters, *sections])]
         return textwrap.indent(found[0], line[1])
 
     for one in things:

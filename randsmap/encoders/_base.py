@@ -93,9 +93,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         V : array-like (n, M) or (M,)
             A tangent for each field, or one for all.
 
-        {returns_latents}
-
-        {raises}
+        {returns_latents} {raises}
         """
         check_beside(X, {"V": V}, getattr(self, "feature_names_in_", None))
         F = self._checked(X)

@@ -176,9 +176,7 @@ class ParametricModel(Model):
         **options
             Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
 
-        {returns_fields}
-
-        {raises}
+        {returns_fields} {raises}
         """
         check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
         latents = self.latents(parameters)
@@ -196,9 +194,7 @@ class ParametricModel(Model):
         snapshots : array-like (n, M)
             True fields at these parameters.
 
-        {returns_score}
-
-        {raises}
+        {returns_score} {raises}
         """
         check_samples(parameters=parameters, snapshots=snapshots)
         F = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")

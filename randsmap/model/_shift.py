@@ -202,9 +202,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         invariant_values, cells, out, **options
             As for `ManifoldModel.inverse_transform`; `cells` saves no time.
 
-        {returns_fields}
-
-        {raises}
+        {returns_fields} {raises}
         """
         check_samples(X=X, invariant_values=invariant_values)
         theta, Y = self._theta_and_shape(X)
