@@ -35,7 +35,7 @@ def _decoded(rng, lay, decoder, Y, F, X, total=None):
     yield decoder.leverage(lay(X))
     if total is not None:
         yield decoder.predict(lay(X), invariant_values=lay(total * np.ones(L)))
-    if hasattr(decoder, "jacobian") and not isinstance(decoder, randsmap.BlendedDecoder):  # of k-NN there is none
+    if hasattr(decoder, "jacobian"):
         yield decoder.jacobian(lay(X))
         yield decoder.jvp(lay(X), lay(V))
         yield decoder.vjp(lay(X), lay(U))

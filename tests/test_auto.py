@@ -7,6 +7,7 @@ import pytest
 from scipy.interpolate import RBFInterpolator
 from scipy.optimize import minimize
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
 
 import randsmap as rm
 from randsmap import metrics
@@ -65,6 +66,18 @@ def test_geometric_median_of_two_clusters_converges():
     assert np.linalg.norm(gradient) < 1e-8
 
 
+def test_the_median_may_be_one_of_the_points():
+    rng = np.random.default_rng(0)
+    P = rng.normal(size=(4, 30, 5))
+    P[1, :10] = P[0, :10]  # two that coincide have the weight of the two others
+    P[0, 10:] = P[1:, 10:].mean(axis=0) + 1e-3 * rng.normal(size=(20, 5))
+    x = geometric_median(P, 1e-9)
+    assert np.linalg.norm(x[:10] - P[0, :10], axis=1).max() < 1e-7
+    E = P[1:, 10:] - P[0, 10:]
+    inside = np.linalg.norm((E / np.linalg.norm(E, axis=2, keepdims=True)).sum(axis=0), axis=1) < 0.95
+    assert inside.any() and np.linalg.norm(x - P[0], axis=1)[10:][inside].max() < 1e-8
+
+
 def test_limited_fields_are_on_the_segment():
     P, near = np.array([[[3.0, 4.0], [0.1, 0.0]]]), np.zeros((2, 2))
     assert np.allclose(limited(P, near, 1.0), [[[0.6, 0.8], [0.1, 0.0]]])
@@ -107,10 +120,28 @@ def test_blend_is_exact_and_differentiable(count, limit):
 
 def test_blend_without_derivatives_says_so():
     Y, F = pulses(20)
-    decoder = BlendedDecoder([rm.KNNDecoder(2)]).fit(Y, F)
+    decoder = BlendedDecoder([LinearRegression()]).fit(Y, F)
     with pytest.raises(AttributeError) as refused:
         decoder.jacobian(Y[:1])
-    assert "a mixture of neighbours has kinks" in str(refused.value.__cause__)
+    assert "the jacobian of a LinearRegression is not known" in str(refused.value.__cause__)
+
+
+@pytest.mark.parametrize("limit", [None, 0.02])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_blends_of_neighbours_have_derivatives(count, limit):
+    Y, F = pulses(80)
+    parts = [rm.KNNDecoder(k, latent_scale="std") for k in (3, 5)] + [rm.KernelDecoder(), rm.KNNDecoder(2)]
+    decoder = BlendedDecoder(parts[:count], limit=limit, invariants="mass").fit(Y, F)
+    Z = np.random.default_rng(1).uniform(-1.2, 1.2, size=(40, 2))
+    J, step = decoder.jacobian(Z), 1e-7
+    differences = np.stack(
+        [(decoder.predict(Z + step * e) - decoder.predict(Z - step * e)) / (2 * step) for e in np.eye(2)], axis=2
+    )
+    assert (np.abs(J - differences).max(axis=(1, 2)) < 1e-5 * np.abs(J).max()).mean() >= 0.95  # others are at a kink
+    assert np.abs(J.sum(axis=1)).max() < 1e-13 * np.abs(J).sum(axis=1).max() and (J[:, 7] == 0).all()
+    U = np.random.default_rng(2).normal(size=(40, 60))
+    assert np.allclose(decoder.vjp(Z, U), np.einsum("nmd,nm->nd", J, U), atol=1e-11)
+    assert np.allclose(decoder.jvp(Z, [1.0, 2.0]), J @ [1.0, 2.0], atol=1e-11)
 
 
 @pytest.mark.parametrize(

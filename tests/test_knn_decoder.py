@@ -378,6 +378,61 @@ def test_grid_search_pipeline_pickle_and_memory_maps(encoded, tmp_path):
         np.testing.assert_array_equal(copy.predict(Z), m.predict(Z))
 
 
+def derivatives_of(decoder, X, step):
+    return np.stack(
+        [(decoder.predict(X + step * e) - decoder.predict(X - step * e)) / (2 * step) for e in np.eye(X.shape[1])], -1
+    )
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("objective", ["latent", "encoder"])
+def test_derivatives_are_those_of_differences(encoded, objective, k):
+    F, encoder, Y, G = encoded
+    decoder = KNNDecoder(k, objective=objective, encoder=encoder, latent_scale=[0.7, 1.3]).fit(Y, F)
+    X = encoder.transform(G)
+    X = np.vstack([X, 1.3 * X, 3 * X[:5]])  # within reach of mixtures, and out of it
+    J = decoder.jacobian(X)
+    errors = np.abs(J - derivatives_of(decoder, X, 1e-6)).max(axis=(1, 2)) / max(np.abs(J).max(), 1e-12)
+    assert (errors < 1e-5).mean() >= 0.95  # others are at a kink
+    V, U = np.random.default_rng(0).normal(size=X.shape), np.random.default_rng(1).normal(size=(len(X), 60))
+    size = np.abs(J).max()
+    np.testing.assert_allclose(decoder.jvp(X, V), np.einsum("nmd,nd->nm", J, V), rtol=0, atol=1e-12 * size)
+    np.testing.assert_allclose(decoder.vjp(X, U), np.einsum("nmd,nm->nd", J, U), rtol=0, atol=1e-11 * size)
+    assert np.abs(J.sum(axis=1)).max() <= 1e-13 * np.abs(J).sum(axis=1).max() + 1e-15  # the mass
+
+
+def test_derivatives_of_cells_and_of_fields_in_a_file(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    Y, F = rng.normal(size=(200, 3)), rng.uniform(size=(200, 40))
+    F[:, 5] = 1e6 / 3
+    X = 1.5 * rng.normal(size=(70, 3))
+    decoder = KNNDecoder(6).fit(Y, F)
+    J = decoder.jacobian(X)
+    assert (J[:, 5] == 0).all()  # exactly, in a constant cell
+    for cells in ([3, -1, 3, 5], [], np.arange(40) % 7 == 0):
+        part = np.asarray(cells, dtype=None if len(cells) else int)
+        np.testing.assert_allclose(decoder.jacobian(X, cells=cells), J[:, part], rtol=0, atol=1e-13)
+        U = rng.normal(size=J[:, part].shape[:2])
+        expected = np.einsum("nmd,nm->nd", J[:, part], U)
+        np.testing.assert_allclose(decoder.vjp(X, U, cells=cells), expected, rtol=0, atol=1e-12)
+        assert decoder.jvp(X, np.ones(3), cells=cells).shape == U.shape
+    assert decoder.jacobian(X[:0]).shape == (0, 40, 3) and decoder.vjp(X[:0], F[:0]).shape == (0, 3)
+    out = np.empty((70, 40, 3))
+    assert decoder.jacobian(X, out=out) is out and (out == J).all()
+    with pytest.raises(ValueError, match="V must have"):
+        decoder.jvp(X, np.ones(2))
+    np.save(tmp_path / "fields.npy", F)
+    monkeypatch.setattr("randsmap._linalg.rows.LARGE", 1)
+    mapped = KNNDecoder(6, copy=False).fit(Y, np.load(tmp_path / "fields.npy", mmap_mode="r"))
+    assert (mapped.jacobian(X) == J).all()
+    np.testing.assert_allclose(mapped.jacobian(X, cells=[3, 1]), J[:, [3, 1]], rtol=0, atol=1e-13)
+    # of fields of one cell, and of latents in other units
+    single = KNNDecoder(6).fit(Y, F[:, 0])
+    assert single.jacobian(X).shape == (70, 3) and single.vjp(X, np.ones(70)).shape == (70, 3)
+    for unit in (2.0**-200, 2.0**200):
+        np.testing.assert_allclose(KNNDecoder(6).fit(unit * Y, F).jacobian(unit * X) * unit, J, rtol=0, atol=1e-12)
+
+
 def test_no_temporary_of_rows_times_neighbours_times_cells():
     rng = np.random.default_rng(0)
     Y, F = rng.normal(size=(60, 2)), rng.uniform(size=(60, 5000))

@@ -311,7 +311,7 @@ def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
 @shared_texts
 @estimator
 class HoldsFit:
-    """`fit`, fitted attributes and `leverage` of a decoder; a subclass has ``fit_state``.
+    """`fit`, fitted attributes, derivatives and `leverage` of a decoder; a subclass has ``fit_state``.
 
     Attributes
     ----------
@@ -335,6 +335,7 @@ class HoldsFit:
         return self._fitted is not None
 
     latent_scale_ = of_fit("latent_scale")
+    linear_map = of_fit("linear_map")
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit the decoder to latent points and their fields.
@@ -356,6 +357,16 @@ class HoldsFit:
     def check_available(self, capability: str) -> bool:
         """True; AttributeError with the reason if the parameters exclude this method of the class."""
         return True
+
+    def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
+        """X as points (n, d); `others` are for these rows."""
+        if others:
+            check_beside(X, others, getattr(self, "feature_names_in_", None), getattr(self, "invariants", None))
+        return validate_data(self, X, reset=False)
+
+    jacobian = available_if(lambda self: self.check_available("jacobian"))(jacobian)
+    jvp = available_if(lambda self: self.check_available("jvp"))(jvp)
+    vjp = available_if(lambda self: self.check_available("vjp"))(vjp)
 
     def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
         """Leverage of latent points: their distance from the training points, as the fit sees it.
@@ -412,21 +423,14 @@ class HoldsFit:
 
 @shared_texts
 class LinearDecoder(HoldsFit, FieldOutputMixin):
-    """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants, whose derivatives are known.
+    """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants.
 
     A subclass that is linear in the fields has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
     arrays; for others `check_available` says why there is none.
     """
 
-    linear_map = of_fit("linear_map")
     coef_ = of_fit("coefficients")
     freeze = freeze
-
-    def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
-        """X as points (n, d); `others` are for these rows."""
-        if others:
-            check_beside(X, others, getattr(self, "feature_names_in_", None), getattr(self, "invariants", None))
-        return validate_data(self, X, reset=False)
 
     @compiled
     def predict(
@@ -500,10 +504,6 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         X = validate_data(fresh, X, reset=True, min_samples=2)
         Z = validate_data(fresh, Z, reset=False, name="Z")
         return fresh, X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0]
-
-    jacobian = available_if(lambda self: self.check_available("jacobian"))(jacobian)
-    jvp = available_if(lambda self: self.check_available("jvp"))(jvp)
-    vjp = available_if(lambda self: self.check_available("vjp"))(vjp)
 
     def _restore(self):
         cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes

@@ -56,7 +56,9 @@ def geometric_median(P: _Values, smoothing: float) -> _Values:
     # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
     R: Any = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
     C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])
-    x, rows = C.mean(axis=0), np.arange(len(R))
+    rows = np.arange(len(R))
+    starts = np.concatenate([C.mean(axis=0)[None], _medians_at_points(C, smoothing)])
+    x = starts[np.argmin([_smoothed_distances(start - C, smoothing).sum(axis=0) for start in starts], axis=0), rows]
     for _ in range(50):  # a guard
         E = x - C
         d = _smoothed_distances(E, smoothing)
@@ -70,6 +72,20 @@ def geometric_median(P: _Values, smoothing: float) -> _Values:
         if change.max(initial=0) < 1e-11:
             break
     return _weighted(P, 1 / _smoothed_distances(x - C, smoothing))
+
+
+def _medians_at_points(C, smoothing):
+    """For each of the points C (K, n, r) the median if it is that point, to the order of the smoothing; else the mean.
+
+    It is if the unit vectors to the others have a sum no longer than the number of points that coincide.
+    """
+    E = C - C[:, None]
+    d = np.linalg.norm(E, axis=-1)
+    apart = d > smoothing
+    pull = np.einsum("jknr,jkn->jnr", E, np.divide(1, d, out=np.zeros(d.shape), where=apart))
+    left = np.count_nonzero(~apart, axis=1) ** 2 - np.einsum("jnr,jnr->jn", pull, pull)
+    step = np.divide(smoothing, np.sqrt(np.abs(left)), out=np.zeros(left.shape), where=left > 0)
+    return np.where((left > 0)[..., None], C + pull * step[..., None], C.mean(axis=0))
 
 
 def _smoothed_distances(E, smoothing):
@@ -257,7 +273,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     The geometric median x of fields f_1, ..., f_K minimises sum_k |x - f_k|: a convex combination, in which parts that
     agree outvote one that does not. The parts decode coordinates in an orthonormal basis of the training fields, of
     r <= min(n, M) directions, so a row costs K decodings of length r and one product r M. The projection on invariants
-    and bounds is the last step. With a part that has no derivatives (`KNNDecoder`) the blend has none.
+    and bounds is the last step. With a part that has no derivatives the blend has none.
 
     References
     ----------
