@@ -48,6 +48,10 @@ X : array-like (n, d)
     "fields": """\
 X : array-like (n, M) or (n, *field_shape_)
     Fields; there may be no rows.""",
+    "projection": """\
+projection : int or None
+    Number of steps from the encoder's latents to those whose decoded field is nearest to the given one, in the norm
+    of the cells' weights; each costs a decoding and its derivatives. 5 are worth trying. None: the model's own.""",
     "invariant_values": """\
 invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
     m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of values per

@@ -289,14 +289,15 @@ class FrozenModel(FrozenDecoder):
         if not self.linear_map.kernel.has_encoder:
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike, *, projection: int | None = None) -> NDArray[np.float64]:
         """Latents of fields; ValueError, too, if one is too large for its distances from the training fields.
 
         An image does not know the mass of the training fields: there is no warning of fields in other units.
 
-        {fields} {returns_latents} {raises}
+        {fields} {projection} {returns_latents} {raises}
         """
-        return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0))
+        n_steps = -1 if projection is None else check_count(projection, "projection", low=0, high=_kernel.MOST_STEPS)
+        return self.linear_map.encode(as_array(field_rows(self, X), "X", (None, self.n_cells), min_rows=0), n_steps)
 
     inverse_transform = FrozenDecoder.predict
 

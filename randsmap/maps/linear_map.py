@@ -28,7 +28,8 @@ from randsmap._interface.texts import shared_texts
 from randsmap._kernels import linear_map as _kernel
 from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import blocks_to_fill, feature_matrix
-from randsmap._parallel import FEW, TILE_ENTRIES, blas_threads, for_tiles, tile_rows
+from randsmap._linalg.scales import in_norm
+from randsmap._parallel import FEW, TILE_ENTRIES, blas_threads, for_tiles, parallel_rows, tile_rows
 from randsmap.features import polynomial_jacobian
 from randsmap.invariants import AffineInvariants, values_of_rows
 
@@ -168,6 +169,49 @@ def in_units(Y: _Values, lengths: _Values) -> _Values:
     return X
 
 
+# -- Encoding by projection, of what C does not decode ---------------------------------------------
+@quiet
+def nearest_latents(
+    decode: Any, jacobian: Any, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None
+) -> _Values:
+    """What rk_nearest of rk_image.h does: points (n, d), from Y on, whose fields are nearer to F (n, M).
+
+    ``decode(Y, values)`` and ``jacobian(Y)`` (n, M, d), whose ValueError is of a row that overflows.
+    """
+    Y, trial, n = Y.copy(), Y, Y.shape[1] + 1
+    G, damping = np.full((len(Y), n, n), np.inf), np.full(len(Y), _kernel.DAMPING)
+    for _ in range(n_steps + 1):
+        new = _misfit_products(decode, jacobian, weights, F, trial, values)
+        closer = new[:, 0, 0] < G[:, 0, 0]
+        G[closer], Y[closer] = new[closer], trial[closer]
+        damping = np.maximum(damping * np.where(closer, 0.1, 10), _kernel.LEAST_DAMPING)
+        trial = Y + _damped_steps(G[:, 1:, 1:], G[:, 1:, 0], damping[:, None])
+    return Y
+
+
+def _misfit_products(decode, jacobian, weights, F, Y, values):
+    """Products (n, 1 + d, 1 + d) of the misfit of each field and its derivatives; infinite where one is no number."""
+    try:
+        misfit, J = F - np.reshape(decode(Y, values), F.shape), np.reshape(jacobian(Y), (*F.shape, -1))
+    except ValueError:
+        if len(Y) == 1:
+            return np.full((1, Y.shape[1] + 1, Y.shape[1] + 1), np.inf)
+        each = zip(F[:, None], Y[:, None], [None] * len(Y) if values is None else values[:, None])
+        return np.concatenate([_misfit_products(decode, jacobian, weights, *row) for row in each])
+    E = in_norm(np.concatenate([misfit[:, None], J.transpose(0, 2, 1)], axis=1), weights)
+    G = E @ E.transpose(0, 2, 1)
+    return np.where(np.isfinite(G).all(axis=(1, 2), keepdims=True), G, np.inf)
+
+
+def _damped_steps(A, g, damping):
+    """(A + damping diag(A))^-1 g for each of A (n, d, d); 0 where that is no number."""
+    diagonal = np.einsum("njj->nj", A)
+    unit = np.where(diagonal > 0, np.sqrt(diagonal), 1)
+    scaled = A / unit[:, :, None] / unit[:, None, :] + damping[:, :, None] * np.eye(A.shape[1])
+    steps = np.linalg.solve(scaled, (g / unit)[:, :, None])[:, :, 0] / unit
+    return np.where(np.isfinite(steps).all(axis=1, keepdims=True), steps, 0)
+
+
 # -- The map ---------------------------------------------------------------------------------------
 def cell_subsets(gather: Callable[[NDArray[np.intp]], Any]) -> Callable[[NDArray[np.intp]], Any]:
     """``gather(cells)``, of which the results for the last few sets of cells (k,) are kept."""
@@ -187,12 +231,12 @@ def map_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds.
 
-    `encoder` has those of an encoder and, as a number, "encoder_width".
+    `encoder` has those of an encoder and, as numbers, "encoder_width" and "projection".
     """
     arrays: dict[str, Any] = {**basis.arrays, **coefficients, **(encoder or {})}
     q = 0
     if invariants is not None:
-        arrays.update(invariants.frozen())
+        arrays.update((name, array) for name, array in invariants.frozen().items() if array is not None)
         q = invariants.matrix.shape[1]
     parameters = {
         "n_components": basis.n_components,
@@ -204,6 +248,7 @@ def map_arrays(
         "precision": precision,
         "projected": invariants is not None,
         "single": single,
+        "projection": arrays.pop("projection", 0),
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
     arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, arrays.pop("encoder_width", 0.0)])
@@ -371,11 +416,23 @@ class LinearMap:
             raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
         return Z
 
-    def encode(self, F: _Values) -> _Values:
-        """Latent points (n, d) of fields F (n, M), of an image with an encoder."""
+    def encode(self, F: _Values, n_steps: int) -> _Values:
+        """Latent points (n, d) of fields F (n, M), of an image with an encoder, after steps of `nearest`; -1: its own
+        number."""
         out = np.empty((len(F), self.kernel.n_components))
-        for_tiles(_checked(self.kernel.encode, (F, out)), len(F))
+        for_tiles(_checked(lambda F, out: self.kernel.encode(F, n_steps, out), (F, out)), len(F))
         return out
+
+    def nearest(self, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None) -> _Values:
+        """Points (n, d) after so many steps from Y, whose fields are nearer to F (n, M) in the norm of the weights.
+
+        `values` are those of the invariants where they vary; C finds them itself.
+        """
+        if self._evaluate is not None:
+            return nearest_latents(self.fields, self.jacobian, F, Y, n_steps, weights, values)
+        Y, few = Y.copy(), 8  # rows of a task: each costs as much as several decoded fields
+        parallel_rows(lambda rows: self.kernel.nearest(F[rows], weights, n_steps, Y[rows]), len(Y), few)
+        return Y
 
     # -- Derivatives -------------------------------------------------------------------------------
     def _part(self, cells, shape):

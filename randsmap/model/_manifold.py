@@ -25,9 +25,13 @@ from randsmap._interface.arrays import (
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted
+from randsmap._kernels.linear_map import MOST_STEPS
 from randsmap._linalg.rows import Rows, by_blocks, taken
+from randsmap._parallel import tile_rows
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
-from randsmap.decoders._base import available_if, require
+from randsmap.decoders._base import available_if, require, why_not
+from randsmap.invariants import norm_weights, own_values
+from randsmap.maps.linear_map import nearest_latents
 from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
 
@@ -61,6 +65,9 @@ class ManifoldModel(ReconstructionMixin, Model):
     consistency
         Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
         derivatives are those of the decoder, without steps.
+    projection
+        Default number of steps of `transform` to latents whose decoded field is nearest; the part that decodes needs
+        derivatives, and is fitted to the encoder's latents. `autotune(projection="auto")` chooses it.
 
     Attributes
     ----------
@@ -103,6 +110,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     decoder: Any = parameter(default=None, kw_only=False, shown="regressor or None")
     encoder_samples: int | None = parameter(int, default=None, low=2, words=(None,))
     consistency: int = parameter(int, default=0, low=0)
+    projection: int = parameter(int, default=0, low=0, high=MOST_STEPS)
 
     _state = {
         "n_features_in_": Count("M"),
@@ -124,7 +132,7 @@ class ManifoldModel(ReconstructionMixin, Model):
 
         {snapshots} {result_of_fit}
         """
-        self.fit_transform(X)
+        fitted_parts(self, X)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
@@ -132,32 +140,57 @@ class ManifoldModel(ReconstructionMixin, Model):
 
         {snapshots} {returns_latents} {raises}
         """
-        return fitted_parts(self, X)
+        latents = fitted_parts(self, X)
+        return self._projected(field_rows(self, X), latents, self.projection) if self.projection else latents
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike, *, projection: int | None = None) -> NDArray[np.float64]:
         """Latents of fields.
 
-        {fields} {returns_latents} {raises}
+        {fields} {projection} {returns_latents} {raises}
 
         Warns
         -----
         UserWarning
             If most fields have about 1000 times the usual mass of the training fields, or a thousandth: they may be in
             other units.
+
+        Notes
+        -----
+        The encoder need not give the latents whose decoded field is nearest to the given one. Gauss-Newton steps with
+        Levenberg's and Marquardt's damping look for them; a row's step is accepted only if its misfit falls.
         """
         check_fitted(self, "encoder_")
+        n_steps = self.projection if projection is None else projection
+        n_steps = check_count(n_steps, "projection", low=0, high=MOST_STEPS)
         X = field_rows(self, X)
         if self._lacks_rows(X):
             return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
         if not hasattr(self.encoder_, "invariants_"):  # which warns itself
             self._field_shape.warn_of_units(X)
-        return encoded(self.encoder_, X)
+        latents = encoded(self.encoder_, X)
+        return self._projected(X, latents, n_steps) if n_steps else latents
 
     @property
     def angles(self) -> tuple[int, ...]:
         """The latents that are angles, which no decoder may take for numbers."""
         angles: tuple[int, ...] = getattr(self.encoder, "angles", ())
         return angles
+
+    def _projected(self, X: Any, latents: Any, n_steps: int) -> NDArray[np.float64]:
+        """Points y (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
+        (part, decode), (_, jacobian) = (_decoding_part(self, name, fitted=True) for name in ("predict", "jacobian"))
+        reason = why_not(part, jacobian)
+        if reason is not None:
+            raise TypeError(f"projection={n_steps} needs the derivatives of a {type(part).__name__}: {reason}")
+        if hasattr(part, "linear_map"):
+            nearest = part.linear_map.nearest
+        else:
+            nearest = functools.partial(nearest_latents, lambda Y, _: getattr(part, decode)(Y), getattr(part, jacobian))
+        weights, Y = norm_weights(self.field_shape_, self), np.array(latents, dtype=np.float64, order="C")
+        rows = Rows.validated(self, X, reset=False)
+        for start, stop, F in rows.blocks(tile_rows((Y.shape[1] + 1) * rows.width), "projection"):
+            Y[start:stop] = nearest(F, Y[start:stop], n_steps, weights, *own_values(self, F).values())
+        return Y
 
     @property
     def _n_features_out(self) -> Any:
@@ -286,8 +319,13 @@ class ManifoldModel(ReconstructionMixin, Model):
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                 )
         return parts[1].freeze(
-            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=parts[0]
+            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=self
         )
+
+    def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
+        """The encoder's sections of an image, and what its latents are projected with."""
+        norm = {"cell_weights": norm_weights(self.field_shape_, self)}
+        return {**self.encoder_.frozen_encoder(precision, tol), **norm, "projection": self.projection}
 
     @_available("jacobian")
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import Parameter, check_parameters, check_random_state
 from randsmap._io.progress import steps
+from randsmap._kernels.linear_map import MOST_STEPS
 from randsmap._linalg.scales import in_norm
 from randsmap.decoders._auto import (
     FAMILIES,
@@ -48,6 +49,8 @@ _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic"
 _COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
 # Errors of encoders that cannot be used for the samples
 _FAILURES = ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError
+# Numbers of steps that are compared, each at the cost of a decoding and its derivatives or of an encoding: documented
+_STEPS = {"projection": (0, 5), "consistency": (0, 1, 2, 3)}
 # Samples per coordinate, where the number of coordinates is searched for; with fewer, samples do not determine it
 _PER_COMPONENT = 3
 
@@ -64,6 +67,7 @@ def autotune(
     n_trials: int = 40,
     families: str | Iterable[str] | None = None,
     consistency: int | str = 0,
+    projection: int | str = 0,
     invariants: Any = "auto",
     invariant_values: Any = None,
     invariant_tol: float | None = None,
@@ -99,6 +103,9 @@ def autotune(
     consistency : int or "auto", default=0
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
+    projection : int or "auto", default=0
+        Steps of projection of `best_model_.transform`. "auto": 0, or 5 if they lower the held-out error by 1 %. It is
+        chosen before `consistency`.
     families, invariants, invariant_values, invariant_tol, bounds : optional
         As in `AutoDecoder`.
     cell_weights : array-like of shape (M,), or of a field, or None
@@ -159,7 +166,8 @@ def autotune(
     Parameter(int, low=1, words=(None,)).check(max_components, "max_components")
     if max_components is not None and n_components != "auto":
         raise ValueError(f'max_components goes with n_components="auto", got n_components={n_components!r}')
-    n_steps = Parameter(int, low=0, words=("auto",)).check(consistency, "consistency")
+    check = Parameter(int, low=0, high=MOST_STEPS, words=("auto",)).check
+    n_steps = {"projection": check(projection, "projection"), "consistency": check(consistency, "consistency")}
     labels = check_groups(groups, len(F))
     if model is not None and not isinstance(model, ManifoldModel):
         raise TypeError(f"model must be a ManifoldModel or None, got {model!r}")
@@ -187,13 +195,12 @@ def autotune(
                 edges.append("epsilon_scale")
         else:
             encoder = model.encoder
-        if n_steps == "auto":
-            n_steps = search.consistency(encoder)
+        n_steps = search.numbers_of_steps(encoder, n_steps)
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
-    whole = ManifoldModel(encoder, decoder, consistency=n_steps)
+    whole = ManifoldModel(encoder, decoder, **n_steps)
     fitted_parts(whole, snapshots, groups)
     found = whole.decoder_
-    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), consistency=n_steps)
+    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), **n_steps)
     assembled(best_model, snapshots, whole.encoder_, found.best_decoder_)
     # the decoder is searched for anew without the samples held out
     best_model.held_out_ = held_out_errors(whole, snapshots, groups=groups)
@@ -300,16 +307,18 @@ class _EncoderSearch:
         known = best.errors[np.concatenate(turns)].mean()
         return float(min(errors) / known) if errors else np.nan
 
-    def consistency(self, encoder: Any) -> int:
-        """Number of steps of the best score, the smallest if more hardly help."""
-        numbers = range(3 + 1)  # documented; each step costs a decoding and an encoding
-        errors = np.full((len(numbers), len(self._fields)), np.nan)
-        for held in self._folds:
-            model = self._model_of(encoder, held, strict=False)
-            for number in numbers:
-                errors[number, held] = self._errors_of(model, held, consistency=number)
-        scores = [self._score(row, self._folds) for row in errors]
-        return next(number for number, score in enumerate(scores) if score <= min(scores) + WORTH)
+    def numbers_of_steps(self, encoder: Any, asked: dict[str, Any]) -> dict[str, int]:
+        """For "auto" the number of steps of the best score, the smallest if more hardly help, beside the others."""
+        chosen = {name: 0 if number == "auto" else number for name, number in asked.items()}
+        for name in [name for name, number in asked.items() if number == "auto"]:
+            errors = np.full((len(_STEPS[name]), len(self._fields)), np.nan)
+            for held in self._folds:
+                model = self._model_of(encoder, held, strict=False)
+                for row, number in zip(errors, _STEPS[name]):
+                    row[held] = self._errors_of(model.set_params(**{**chosen, name: number}), held)
+            scores = [self._score(row, self._folds) for row in errors]
+            chosen[name] = next(n for n, score in zip(_STEPS[name], scores) if score <= min(scores) + WORTH)
+        return chosen
 
     def _encoders(self, d: int, widths: dict[str, tuple[float, ...]] | None = None) -> list[Any]:
         encoders: list[Any] = [
@@ -379,11 +388,11 @@ class _EncoderSearch:
         decoder.fit(np.asarray(latents), F, groups=known)
         return assembled(model, F, fitted, decoder)
 
-    def _errors_of(self, model, held, **options):
+    def _errors_of(self, model, held):
         """Errors of the samples held out."""
         F = self._fields[held]
         with extrapolation_ignored():
-            missed = F - model.inverse_transform(model.transform(F), **options)
+            missed = F - model.inverse_transform(model.transform(F))
         return bounded_errors(in_norm(missed, self._weights), self._sizes[held])
 
     def _score(self, errors: NDArray[np.float64], folds: Sequence[NDArray[np.intp]]) -> float:

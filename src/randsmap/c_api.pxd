@@ -48,6 +48,8 @@ cdef int randsmap_decode_values(const randsmap_decoder *decoder, const double *y
                                 double *out, double *work) noexcept nogil
 cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
                          double *work) noexcept nogil
+cdef int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
+                               double *y, double *work) noexcept nogil
 cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p,
                              double *f, double *Jv, double *work) noexcept nogil
 cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,

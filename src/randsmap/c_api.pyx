@@ -46,6 +46,11 @@ cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdi
     return c.randsmap_encode(decoder, f, n, y, work)
 
 
+cdef int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
+                               double *y, double *work) noexcept nogil:
+    return c.randsmap_encode_steps(decoder, f, n, steps, y, work)
+
+
 cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p,
                              double *f, double *Jv, double *work) noexcept nogil:
     return c.randsmap_decode_jvp(decoder, y, v, p, f, Jv, work)

@@ -29,6 +29,7 @@ static int used(const randsmap_decoder *decoder, double *field)
     if (q)
         randsmap_decode_values(decoder, y, m, rows, f, work);
     randsmap_encode(decoder, f, rows, y, work);
+    randsmap_encode_steps(decoder, f, rows, 3, y, work);
     free(work);
     work = allocate((size_t)randsmap_work(decoder, directions) * sizeof *work);
     randsmap_decode_jvp(decoder, y, y, directions, f, J, work);
@@ -110,6 +111,17 @@ static void test_whole(int kind)
         double z[2 * D], far[M];
         CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
         CHECK(fabs(z[0]) < 100 && fabs(z[1]) < 100);
+        double before = INFINITY; /* what the encoder's latents leave of the field, and what steps of projection do */
+        for (int steps = 0; steps <= 8; steps++) {
+            double left = 0;
+            CHECK(randsmap_encode_steps(decoder, f, 1, steps, z, work) == RANDSMAP_OK);
+            CHECK(randsmap_decode(decoder, z, 1, once, work) == RANDSMAP_OK);
+            for (int i = 0; i < M; i++)
+                left += (once[i] - f[i]) * (once[i] - f[i]);
+            CHECK(left <= before * (1 + 1e-12) + 1e-24);
+            before = left;
+        }
+        CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
         for (int i = 0; i < M; i++)
             far[i] = 1e3 * u[i];
         CHECK(randsmap_encode(decoder, far, 1, z + D, work) == RANDSMAP_OK);
@@ -118,6 +130,7 @@ static void test_whole(int kind)
         CHECK(randsmap_encode(decoder, far, 1, z, work) == RANDSMAP_ERROR_NOT_FINITE);
     } else {
         CHECK(randsmap_encode(decoder, f, 1, g, work) == RANDSMAP_ERROR_UNSUPPORTED);
+        CHECK(randsmap_encode_steps(decoder, f, 1, 2, g, work) == RANDSMAP_ERROR_UNSUPPORTED);
     }
     y[1] = NAN;
     CHECK(randsmap_decode(decoder, y, 2, f, work) == RANDSMAP_ERROR_NOT_FINITE);

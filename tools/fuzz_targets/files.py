@@ -389,6 +389,8 @@ def _use_c(rng, library, decoder, whole):
     fields = out.copy()
     library.randsmap_decode_values(decoder, _pointer(y), _pointer(m), count, _pointer(out), _pointer(work))
     library.randsmap_encode(decoder, _pointer(fields), count, _pointer(latents), _pointer(work))
+    steps = ctypes.c_ssize_t(size(rng, (-1, 3)))
+    library.randsmap_encode_steps(decoder, _pointer(fields), count, steps, _pointer(latents), _pointer(work))
     library.randsmap_decode_jvp(decoder, _pointer(y), _pointer(y), count, _pointer(out), _pointer(J), _pointer(work))
     library.randsmap_vjp(decoder, _pointer(y), _pointer(u), _pointer(gradient), _pointer(one))
     for array in (out, J, latents, gradient, work, one):

@@ -187,7 +187,7 @@ static void read_invariants(sections *s, randsmap_decoder *r)
     p->R = doubles(s, RK_TRIANGLE, p->q, p->q);
     for (ptrdiff_t j = 0; p->R && j < p->q; j++)
         s->bad |= !(fabs(p->R[j * p->q + j]) > 0);
-    p->weights = optional(s, RK_CELL_WEIGHTS, 1, M);
+    p->weights = r->cell_weights;
     p->n_constant = columns_of(s, RK_CONSTANT_CELLS);
     const int64_t *cells = indices(s, RK_CONSTANT_CELLS, p->n_constant, M);
     p->index = (const void *)cells;
@@ -255,15 +255,20 @@ static void read_encoder(sections *s, randsmap_decoder *r)
 /* The map of sections whose numbers are at most `limit`. */
 static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
 {
-    if (columns_of(s, RK_PARAMETERS) < RK_N_PARAMETERS || columns_of(s, RK_SCALARS) < RK_N_SCALARS)
+    const ptrdiff_t count = columns_of(s, RK_PARAMETERS);
+    if (count < RK_FIRST_PARAMETERS || columns_of(s, RK_SCALARS) < RK_N_SCALARS)
         return RANDSMAP_ERROR_IMAGE;
-    const int64_t *parameter = array(s, RK_PARAMETERS, RK_INT64, 1, -1);
+    const int64_t *given = array(s, RK_PARAMETERS, RK_INT64, 1, -1);
     const double *scalar = doubles(s, RK_SCALARS, 1, -1);
     if (s->bad)
         return RANDSMAP_ERROR_IMAGE;
-    for (int i = 0; i < RK_N_PARAMETERS; i++)
-        if (parameter[i] < 0 || (uint64_t)parameter[i] > limit || (i > RK_N_INVARIANTS && parameter[i] > 64))
+    int64_t parameter[RK_N_PARAMETERS] = {0}; /* what an earlier image does not have is 0 */
+    for (int i = 0; i < RK_N_PARAMETERS && i < count; i++) {
+        parameter[i] = given[i];
+        const uint64_t most = i == RK_PROJECTION ? RK_MOST_STEPS : i > RK_N_INVARIANTS ? 64 : limit;
+        if (given[i] < 0 || (uint64_t)given[i] > most)
             return RANDSMAP_ERROR_IMAGE;
+    }
     r->d = (ptrdiff_t)parameter[RK_N_COMPONENTS];
     r->M = (ptrdiff_t)parameter[RK_N_CELLS];
     r->q = (ptrdiff_t)parameter[RK_N_INVARIANTS];
@@ -288,6 +293,8 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         r->coefficients = matrix(s, RK_COEFFICIENTS, P, r->M);
     }
     r->encoder_width = scalar[RK_ENCODER_WIDTH];
+    r->steps = (ptrdiff_t)parameter[RK_PROJECTION];
+    r->cell_weights = optional(s, RK_CELL_WEIGHTS, 1, r->M);
     if (s->found[RK_ENCODER_CENTRE].data)
         read_encoder(s, r);
     if (r->kind == RANDSMAP_TABLE)

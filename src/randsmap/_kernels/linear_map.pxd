@@ -35,6 +35,11 @@ cdef extern from "rk_image.h" nogil:
                     double *work)
     int rk_cotangents(const randsmap_decoder *map, const double *y, const double *u, Py_ssize_t n, double *out,
                       double *work)
+    double RK_DAMPING, RK_LEAST_DAMPING
+    int RK_MOST_STEPS
+    void rk_nearest(const randsmap_decoder *map, const double *f, const double *weights, Py_ssize_t n, Py_ssize_t steps,
+                    double *y, double *work)
+    Py_ssize_t rk_nearest_work(const randsmap_decoder *map)
     Py_ssize_t rk_work(const randsmap_decoder *map, Py_ssize_t n)
     Py_ssize_t rk_tangents_work(const randsmap_decoder *map, Py_ssize_t n, Py_ssize_t p)
     Py_ssize_t rk_cotangents_work(const randsmap_decoder *map, Py_ssize_t n)
@@ -52,6 +57,8 @@ cdef extern from "rk_image.h" nogil:
     int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m, ptrdiff_t n,
                                double *out, double *work)
     int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y, double *work)
+    int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps, double *y,
+                              double *work)
     int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p, double *f,
                             double *Jv, double *work)
     int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out, double *work)

@@ -14,6 +14,7 @@ PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETE
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
+DAMPING, LEAST_DAMPING, MOST_STEPS = RK_DAMPING, RK_LEAST_DAMPING, RK_MOST_STEPS
 FAR_SUM, UNDERFLOWN_SUM, FAR_WIDTHS = RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
 ORDER_OF_SPLINES, MARGIN = RK_SPLINE_ORDER, RK_TABLE_MARGIN
 ABI = randsmap_abi()
@@ -194,8 +195,20 @@ cdef class Map:
         free(work)
         return status
 
-    def encode(self, const double[:, ::1] F, double[:, ::1] out):
-        """Latent points out (n, d) of fields F (n, M)."""
+    def nearest(self, const double[:, ::1] F, const double[::1] weights, Py_ssize_t steps, double[:, ::1] Y):
+        """Points Y (n, d) moved by `steps` so that their fields are nearer to F (n, M); weights (M,) of cells or None."""
+        cdef double *work
+        self.check(F.shape[1] == self.n_cells and Y.shape[0] == F.shape[0] and Y.shape[1] == self.n_components
+                   and (weights is None or weights.shape[0] == self.n_cells))
+        if F.shape[0] == 0:
+            return
+        work = allocate(rk_nearest_work(self.map))
+        with nogil:
+            rk_nearest(self.map, &F[0, 0], NULL if weights is None else &weights[0], F.shape[0], steps, &Y[0, 0], work)
+        free(work)
+
+    def encode(self, const double[:, ::1] F, Py_ssize_t steps, double[:, ::1] out):
+        """Latent points out (n, d) of fields F (n, M), after `steps` of `nearest`, or with -1 the image's own number."""
         cdef int status
         cdef double *work
         self.check(F.shape[1] == self.n_cells and out.shape[0] == F.shape[0] and out.shape[1] == self.n_components)
@@ -203,7 +216,7 @@ cdef class Map:
             return RANDSMAP_OK
         work = allocate(rk_work(self.map, F.shape[0]))
         with nogil:
-            status = randsmap_encode(self.map, &F[0, 0], F.shape[0], &out[0, 0], work)
+            status = randsmap_encode_steps(self.map, &F[0, 0], F.shape[0], steps, &out[0, 0], work)
         free(work)
         return status
 

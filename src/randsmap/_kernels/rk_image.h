@@ -41,7 +41,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
 
 /* The sections by their numbers, from 1: the enumeration and the names that Python writes are made of this list. */
 #define RK_FOR_SECTIONS(X) \
-    X(PARAMETERS)          /* int64 (1, RK_N_PARAMETERS or more), by the numbers below */                              \
+    X(PARAMETERS)          /* int64 (1, RK_FIRST_PARAMETERS or more), by the numbers below */                          \
     X(SCALARS)             /* float64 (1, RK_N_SCALARS or more) */                                                     \
     X(WEIGHTS)             /* (d, P) of a feature map */                                                               \
     X(OFFSETS)             /* (1, P) */                                                                                \
@@ -86,11 +86,12 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(KIND)                /* RANDSMAP_FEATURES or RANDSMAP_TABLE */                                                   \
     X(PRECISION)           /* 64 or 32 */                                                                              \
     X(PROJECTED)           /* 0: fields are not projected; 1: they are */                                              \
-    X(SINGLE)              /* 1: Python's fields are one-dimensional */
+    X(SINGLE)              /* 1: Python's fields are one-dimensional */                                                 \
+    X(PROJECTION)          /* steps of rk_nearest after encoding; images that end before it have none */
 
 #define RK_ENUM(name) RK_##name,
 enum rk_section_id { RK_NO_SECTION, RK_FOR_SECTIONS(RK_ENUM) RK_SECTIONS /* how many numbers are known */ };
-enum rk_parameter { RK_FOR_PARAMETERS(RK_ENUM) RK_N_PARAMETERS };
+enum rk_parameter { RK_FOR_PARAMETERS(RK_ENUM) RK_N_PARAMETERS, RK_FIRST_PARAMETERS = RK_SINGLE + 1 };
 
 enum rk_scalar {
     RK_SCALE, RK_LOW, RK_HIGH,
@@ -140,6 +141,8 @@ struct randsmap_decoder {
     const double *encoder_centre, *encoder_weights;
     rk_matrix encoder_modes, encoder_rows;
     double encoder_width;
+    const double *cell_weights; /* of the norm of fields; NULL: ones */
+    ptrdiff_t steps;            /* of rk_nearest after encoding */
 
     rk_gemm gemm; /* for more than RK_DECODE_FEW rows; NULL: loops, and no row depends on the others */
     const rk_features_table *features;
@@ -196,6 +199,16 @@ int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, p
 /* Products out (n, d) = J^T u, u (n, M). */
 int rk_cotangents(const randsmap_decoder *map, const double *y, const double *u, ptrdiff_t n, double *out,
                   double *work);
+/* Ten times the damping of the first step of rk_nearest, relative to diag(J^T J), and the least. */
+#define RK_DAMPING 0.1
+#define RK_LEAST_DAMPING 1e-12
+enum { RK_MOST_STEPS = 1000 }; /* that an image may ask for */
+/* Points y (n, d) moved so that their decoded fields are nearer to f (n, M), in the norm of these weights (M) or NULL:
+ * steps of Gauss-Newton, with Levenberg's and Marquardt's damping. A step is taken if the misfit falls, so that a point
+ * at which there is none is left where it was. Needs rk_nearest_work doubles. */
+void rk_nearest(const randsmap_decoder *map, const double *f, const double *weights, ptrdiff_t n, ptrdiff_t steps,
+                double *y, double *work);
+ptrdiff_t rk_nearest_work(const randsmap_decoder *map);
 /* Doubles of workspace for each of these, and for randsmap_encode. */
 ptrdiff_t rk_work(const randsmap_decoder *map, ptrdiff_t n);
 ptrdiff_t rk_tangents_work(const randsmap_decoder *map, ptrdiff_t n, ptrdiff_t p);

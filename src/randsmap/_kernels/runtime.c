@@ -83,10 +83,22 @@ static ptrdiff_t projection_work(const randsmap_decoder *r)
     return r->projected ? r->project->workspace(&r->projection) + r->q : 0;
 }
 
+/* For a field and its derivatives along n - 1 directions */
+static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    return slopes_work(r) + linear_work(r, smaller(n, CHUNK)) + projection_work(r);
+}
+
+ptrdiff_t rk_nearest_work(const randsmap_decoder *r)
+{
+    const ptrdiff_t n = r->d + 1;
+    return (n + 1) * r->M + 3 * n * n + r->d + r->projection.q + jvp_work(r, n);
+}
+
 ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t rows = r->gemm ? n : smaller(n, CHUNK);
-    const ptrdiff_t encoding = r->encoder_centre ? encoder_work(r, smaller(n, CHUNK)) : 0;
+    const ptrdiff_t encoding = r->encoder_centre ? larger(encoder_work(r, smaller(n, CHUNK)), rk_nearest_work(r)) : 0;
     const ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, 1)) + projection_work(r);
     return larger(encoding, decoding) + 1;
 }
@@ -110,9 +122,7 @@ ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     if (!r || n < 0)
         return -1;
-    const ptrdiff_t rows = smaller(n + 1, CHUNK);
-    const ptrdiff_t jvp = slopes_work(r) + linear_work(r, rows) + projection_work(r);
-    return larger(larger(rk_work(r, n), jvp), rk_cotangents_work(r, 1));
+    return larger(larger(rk_work(r, n), jvp_work(r, n + 1)), rk_cotangents_work(r, 1));
 }
 
 /* -- Functions of the latent point ----------------------------------------------------------------- */
@@ -539,22 +549,6 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
     }
 }
 
-int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
-{
-    if (!r || n < 0 || (n && (!f || !y || !work)))
-        return RANDSMAP_ERROR_ARGUMENT;
-    if (!r->encoder_centre)
-        return RANDSMAP_ERROR_UNSUPPORTED;
-    int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; i < n; i++) {
-        if (i % CHUNK == 0)
-            encode_rows(r, f + i * r->M, smaller(CHUNK, n - i), y + i * r->d, work);
-        const int s = all_finite(f + i * r->M, r->M) ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE;
-        note(&status, finished(y + i * r->d, r->d, s));
-    }
-    return status;
-}
-
 /* -- Derivatives ----------------------------------------------------------------------------------- */
 
 /* The projection's derivative at the field f, whose own status is given, of n tangents T (n, M) */
@@ -568,11 +562,10 @@ static int push(const randsmap_decoder *r, const double *f, int status, ptrdiff_
     return status;
 }
 
-int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t p, double *f,
-                        double *Jv, double *work)
+/* `randsmap_decode_jvp` of a field with these values (rank) of the independent invariants, or NULL */
+static int decode_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
+                      double *f, double *Jv, double *work)
 {
-    if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != r->d))
-        return RANDSMAP_ERROR_ARGUMENT;
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     if (!all_finite(y, d) || (v && !all_finite(v, p * d))) {
         finished(Jv, p * M, RANDSMAP_ERROR_NOT_FINITE);
@@ -604,9 +597,10 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
             linear(r, Z, n + first, to, rest);
         }
         if (first)
-            of_field = finished(f, M, values_vary(r)  ? RANDSMAP_ERROR_VALUES
-                                      : r->projected ? row_status(r->project->project(&r->projection, NULL, f, 1, M, Z))
-                                                     : RANDSMAP_OK);
+            of_field = finished(f, M, !values && values_vary(r) ? RANDSMAP_ERROR_VALUES
+                                      : r->projected
+                                          ? row_status(r->project->project(&r->projection, values, f, 1, M, Z))
+                                          : RANDSMAP_OK);
         /* without bounds derivatives are those of any values */
         const int of_slope = of_field == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : of_field;
         note(&status, push(r, f, of_slope, n, to + first, Z));
@@ -614,6 +608,14 @@ int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double
         start += n;
     }
     return status;
+}
+
+int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t p, double *f,
+                        double *Jv, double *work)
+{
+    if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != r->d))
+        return RANDSMAP_ERROR_ARGUMENT;
+    return decode_jvp(r, y, NULL, v, p, f, Jv, work);
 }
 
 /* The fields at y, where the derivatives of the projection depend on them: f (n, M) and what follows it in `work` */
@@ -750,4 +752,121 @@ int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, do
     if (!all_finite(y, r->d) || !all_finite(u, r->M))
         return finished(out, r->d, RANDSMAP_ERROR_NOT_FINITE);
     return rk_cotangents(r, y, u, 1, out, work);
+}
+
+/* -- Encoding by projection ------------------------------------------------------------------------ */
+
+/* G (d + 1, d + 1), its lower triangle: products, in the norm of the weights, of the rows of E: the misfit of a field,
+ * then its derivatives. */
+static void misfit_products(const randsmap_decoder *r, const double *weights, const double *E, double *G, double *work)
+{
+    const ptrdiff_t n = r->d + 1, M = r->M;
+    memset(G, 0, (size_t)(n * n) * sizeof *G);
+    for (ptrdiff_t a = 0; a < n; a++) {
+        for (ptrdiff_t k = 0; k < M; k++)
+            work[k] = weights ? weights[k] * E[a * M + k] : E[a * M + k];
+        r->decode->adjoint(E, a + 1, M, work, G + a * n);
+    }
+}
+
+/* x (d) = (J^T J + damping diag(J^T J))^-1 J^T e by Cholesky, with more damping where it fails; L (d + 1, d + 1) */
+static void damped_step(const double *G, ptrdiff_t d, double *damping, double *L, double *x)
+{
+    const ptrdiff_t n = d + 1;
+    for (ptrdiff_t j = 1; j < n; j++) {
+        double *row = L + j * n;
+        x[j - 1] = G[j * n];
+        for (ptrdiff_t k = 1; k <= j; k++) {
+            row[k] = G[j * n + k] * (k == j ? 1 + *damping : 1);
+            for (ptrdiff_t l = 1; l < k; l++)
+                row[k] -= row[l] * L[k * n + l];
+            if (k < j)
+                row[k] /= L[k * n + k], x[j - 1] -= row[k] * x[k - 1];
+        }
+        if (G[j * n + j] == 0) { /* nothing depends on this coordinate */
+            row[j] = 1;
+        } else if (!(row[j] > 0)) {
+            *damping *= 10, j = 0; /* from the first row again */
+            continue;
+        }
+        row[j] = sqrt(row[j]);
+        x[j - 1] /= row[j];
+    }
+    for (ptrdiff_t j = d; j > 0; j--) {
+        for (ptrdiff_t k = j + 1; k < n; k++)
+            x[j - 1] -= L[k * n + j] * x[k - 1];
+        x[j - 1] /= L[j * n + j];
+    }
+}
+
+static void nearest(const randsmap_decoder *r, const double *f, const double *weights, ptrdiff_t steps, double *y,
+                    double *work)
+{
+    const ptrdiff_t d = r->d, M = r->M, n = d + 1;
+    double *E = work, *scratch = E + n * M, *G = scratch + M, *new = G + n * n, *L = new + n * n, *trial = L + n * n;
+    double *own = trial + d, *rest = own + r->projection.q, damping = RK_DAMPING;
+    const double *values = NULL;
+    if (values_vary(r))
+        r->decode->adjoint(r->projection.C, r->projection.q, M, f, own), values = own;
+    G[0] = DBL_MAX; /* of a field that is no number */
+    memcpy(trial, y, (size_t)d * sizeof *y);
+    for (ptrdiff_t step = 0; step <= steps; step++) {
+        new[0] = DBL_MAX;
+        if (!decode_jvp(r, trial, values, NULL, d, E, E + M, rest)) {
+            for (ptrdiff_t k = 0; k < M; k++)
+                E[k] = f[k] - E[k];
+            misfit_products(r, weights, E, new, scratch);
+        }
+        if (new[0] < G[0] && all_finite(new, n * n)) {
+            memcpy(y, trial, (size_t)d * sizeof *y);
+            memcpy(G, new, (size_t)(n * n) * sizeof *G);
+            damping = damping > RK_LEAST_DAMPING ? damping / 10 : damping;
+        } else {
+            damping *= 10;
+        }
+        if (G[0] == DBL_MAX)
+            return;
+        damped_step(G, d, &damping, L, trial);
+        int moves = 0;
+        for (ptrdiff_t j = 0; j < d; j++) {
+            trial[j] += y[j];
+            moves |= trial[j] != y[j];
+        }
+        if (!moves)
+            return;
+    }
+}
+
+void rk_nearest(const randsmap_decoder *r, const double *f, const double *weights, ptrdiff_t n, ptrdiff_t steps,
+                double *y, double *work)
+{
+    randsmap_decoder alone = *r;
+    alone.gemm = NULL; /* no row depends on the others, and an image has the same bits */
+    for (ptrdiff_t i = 0; steps > 0 && i < n; i++)
+        nearest(&alone, f + i * r->M, weights, steps, y + i * r->d, work);
+}
+
+int randsmap_encode_steps(const randsmap_decoder *r, const double *f, ptrdiff_t n, ptrdiff_t steps, double *y,
+                          double *work)
+{
+    if (!r || n < 0 || (n && (!f || !y || !work)))
+        return RANDSMAP_ERROR_ARGUMENT;
+    if (!r->encoder_centre)
+        return RANDSMAP_ERROR_UNSUPPORTED;
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (i % CHUNK == 0)
+            encode_rows(r, f + i * r->M, smaller(CHUNK, n - i), y + i * r->d, work);
+        const int finite = all_finite(f + i * r->M, r->M);
+        const int s = finished(y + i * r->d, r->d, finite ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE);
+        if (!s)
+            rk_nearest(r, f + i * r->M, r->cell_weights, 1, steps < 0 ? r->steps : steps, y + i * r->d, work);
+        note(&status, s);
+    }
+    return status;
+}
+
+int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
+{
+    return randsmap_encode_steps(r, f, n, -1, y, work);
 }

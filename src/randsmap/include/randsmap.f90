@@ -65,6 +65,14 @@ module randsmap
       real(c_double), intent(out) :: y(*)
       real(c_double), intent(inout) :: work(*)
     end function
+    integer(c_int) function randsmap_encode_steps(decoder, f, n, steps, y, work) bind(c)
+      import
+      type(c_ptr), value :: decoder
+      integer(c_intptr_t), value :: n, steps
+      real(c_double), intent(in) :: f(*)
+      real(c_double), intent(out) :: y(*)
+      real(c_double), intent(inout) :: work(*)
+    end function
     integer(c_int) function randsmap_decode_jvp(decoder, y, v, p, f, Jv, work) bind(c)
       import
       type(c_ptr), value :: decoder

@@ -97,6 +97,10 @@ RANDSMAP_API int randsmap_decode_values(const randsmap_decoder *decoder, const d
 /* Latent points y (n, d) of fields f (n, M), where the image holds an encoder. */
 RANDSMAP_API int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
                                  double *work);
+/* The same with that number of steps of projection, which bring the decoded field nearer to f; randsmap_encode takes
+ * the number that the image holds, and so does this one if it is negative. */
+RANDSMAP_API int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
+                                       double *y, double *work);
 
 /* The field f (M) at one point y (d) and its derivatives Jv (p, M) along the p rows of v (p, d), which may be NULL
  * for the coordinate directions (then p must be d): row j of Jv is df/dy_j. */

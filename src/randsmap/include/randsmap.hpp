@@ -40,7 +40,7 @@ public:
     std::size_t n_components() const { return static_cast<std::size_t>(info_.n_components); }
     std::size_t n_cells() const { return static_cast<std::size_t>(info_.n_cells); }
 
-    // For n rows of decode, n directions of decode_jvp, and vjp.
+    // For n rows of decode and encode, n directions of decode_jvp, and vjp.
     std::vector<double> workspace(std::ptrdiff_t n = 1) const
     {
         return std::vector<double>(static_cast<std::size_t>(randsmap_work(decoder_.get(), n)));
@@ -49,6 +49,13 @@ public:
     void decode(const double *y, std::ptrdiff_t n, double *fields, std::vector<double> &work) const
     {
         check(randsmap_decode(decoder_.get(), y, n, fields, work.data()));
+    }
+
+    // Latent points y of n fields, with the image's own number of steps of projection or another.
+    void encode(const double *fields, std::ptrdiff_t n, double *y, std::vector<double> &work,
+                std::ptrdiff_t steps = -1) const
+    {
+        check(randsmap_encode_steps(decoder_.get(), fields, n, steps, y, work.data()));
     }
 
     // The field at y, and its derivatives along the p rows of v.
