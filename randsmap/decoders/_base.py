@@ -358,6 +358,7 @@ class HoldsFit:
         """True; AttributeError with the reason if the parameters exclude this method of the class."""
         return True
 
+    @compiled
     def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
         """X as points (n, d); `others` are for these rows."""
         if others:

@@ -200,7 +200,8 @@ class POD(InvariantParameters, FieldEncoder):
 
         {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
         """
-        X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
+        given = {} if invariant_values is None else {"invariant_values": invariant_values}
+        X, cells = self.checked_latents(X, **given), self._checked_cells(cells)
         fields = self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
         return self._field_shape.labelled(fields, cells, out)
 
@@ -209,6 +210,7 @@ class POD(InvariantParameters, FieldEncoder):
     inverse_vjp = vjp
     freeze = freeze
 
+    @compiled
     def checked_latents(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d); `others` are for these rows."""
         if others:

@@ -348,7 +348,8 @@ class LinearMap:
 
     def checked(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d) for the other methods, of a map that C evaluates; `others` are for these rows."""
-        check_beside(X, others)
+        if others:
+            check_beside(X, others)
         return as_array(X, "X", (None, self.kernel.n_components), min_rows=0)
 
     # -- Fields ------------------------------------------------------------------------------------
