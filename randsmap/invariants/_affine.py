@@ -267,17 +267,13 @@ class AffineInvariants:
         B = (Phi^+ 1) m^T, for the training points.
         """
         B = B[:, self.independent]
-        if len(self.rows) == 1:
-            multipliers, size = self.multipliers(B - A @ self.rows.T), block_rows(A.shape[1], 1)
-            for start in range(0, len(A), size):  # never an array as large as A
-                A[start : start + size] += multipliers[start : start + size] @ self.directions
-        elif len(self.rows):
+        if len(self.rows):
             # The round-off of A C is amplified where invariants nearly depend on each other: the sums are taken in
             # twice the precision, and the correction is repeated
-            size = block_rows(A.shape[1])
-            for start in range(0, len(A), size):
+            passes, size = 1 if len(self.rows) == 1 else _CORRECTIONS, block_rows(A.shape[1])
+            for start in range(0, len(A), size):  # never an array as large as A
                 part = slice(start, start + size)
-                for _ in range(_CORRECTIONS):
+                for _ in range(passes):
                     A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
         return A
 
