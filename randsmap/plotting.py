@@ -587,7 +587,9 @@ def plot_embedding(
         if log and (color > 0).any():
             norm = log_colors(color[color > 0].min(), color.max())
             style |= {"c": np.maximum(color, color[color > 0].min()), "norm": norm}
-    points = draw_points(ax, latents, **style)
+    if dimension == 3:
+        style["depthshade"] = False  # colours would fade with depth
+    points = ax.scatter(*latents.T, linewidths=0, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
     if color is not None:
         place: dict[str, Any] = {"pad": 0.12, "shrink": 0.8} if dimension == 3 else {"pad": 0.03}
@@ -788,12 +790,6 @@ def _draw_panel(ax, values, title, hidden=None, extent=None, size="medium", **st
         return ax.imshow(values, **{"origin": "upper", "cmap": "gray", **style})
     place = {"origin": "lower", "extent": (0, extent[0], 0, extent[1])}
     return ax.imshow(values.T, **place, **{"cmap": SEQUENTIAL_COLORS, **style})
-
-
-def draw_points(ax: Axes, points: NDArray[np.float64], **style: Any) -> PathCollection:
-    """Points (n, 2) or (n, 3), in colours that do not fade with depth."""
-    flat = {"depthshade": False} if points.shape[1] == 3 else {}
-    return ax.scatter(*points.T, **{"linewidths": 0, **flat, **style})
 
 
 def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: Any) -> Colorbar:

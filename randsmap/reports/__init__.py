@@ -331,29 +331,23 @@ def _errors(found, groups):
 
 
 def _embeddings(found):
-    """Latent coordinates by pairs, coloured by the row and by the error."""
+    """One or two latent coordinates of some snapshots, coloured by the row and by the error."""
     n, d = found.latents.shape
     some = some_rows(found.l2, plotting.MOST_POINTS)
-    if d > 1:
-        yield _embedding(found, some, (0, 1), np.arange(float(n)), "row")
+    part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
     # of errors far below the largest nothing is to be seen but that they are
     errors = np.maximum(found.l2, 1e-6 * found.l2.max())
-    for pair in [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]:
-        yield _embedding(found, some, pair, errors, _ERROR, log=True)
-
-
-def _embedding(found, some, pair, values, label, log=False):
-    """One or two latent coordinates of some snapshots, coloured by these values of all."""
-    n, d = found.latents.shape
-    order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
-    points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
-    if d == 1:
-        points, names = np.column_stack([order, points]), ["row", *names]
-    which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
-    part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
-    title, caption = f"Embedding, by {'error' if log else label}", f"Latent {which}, coloured by the {label}{part}."
-    style = {"label": label, "names": names, "log": log}
-    return _small(title, caption, plotting.plot_embedding, points, values[order], **style)
+    pairs = [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]
+    by_row = [] if d == 1 else [((0, 1), "row", np.arange(float(n)))]
+    for pair, label, values in [*by_row, *((pair, _ERROR, errors) for pair in pairs)]:
+        order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
+        points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
+        if d == 1:
+            points, names = np.column_stack([order, points]), ["row", *names]
+        which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
+        title, caption = f"Embedding, by {label}", f"Latent {which}, coloured by the {label}{part}."
+        style = {"label": label, "names": names, "log": label == _ERROR}
+        yield _small(title, caption, plotting.plot_embedding, points, values[order], **style)
 
 
 def _fields(model, found, worst, shape, mesh):

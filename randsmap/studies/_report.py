@@ -393,7 +393,7 @@ def _point_clouds(clouds, names, elevation, width, n_columns):
         inside = some[((points[some] >= low) & (points[some] <= high)).all(axis=1)]
         colored = error is not None
         style = {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm} if colored else {"c": "0.4"}
-        drawn = plotting.draw_points(ax, points[inside], s=4, **style)
+        drawn = ax.scatter(*points[inside].T, s=4, linewidths=0, depthshade=False, **style)
         outside = len(some) - len(inside)
         title = plotting.plain(title) + (f"\n({outside} of {len(some)} not in view)" if outside else "")
         ax.set_title(title, fontsize=9, pad=0)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.dummy import DummyRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
@@ -20,6 +19,7 @@ import randsmap
 from randsmap._interface.arrays import as_array
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice
+from randsmap.invariants import InvariantParameters, fit_estimator
 from randsmap.studies._result import data_file, documented
 
 Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
@@ -199,8 +199,7 @@ def user_study(study: Study, path: Path) -> tuple[Study, Values]:
     if study.conserves:
         view = View((0, 1, 2), axes={"cell": np.arange(float(M))})
         try:
-            # `fit` of all conservative decoders checks the mass; this one has nothing else to do
-            randsmap.ConservativeRegressor(DummyRegressor(), invariants="mass").fit(np.arange(n)[:, None], fields)
+            fit_estimator(InvariantParameters(invariants="mass"), fields, fields.dtype)
         except ValueError as error:
             raise ValueError(
                 f"{path}: {error}. The decoders of this study keep the sum of the cells; "
