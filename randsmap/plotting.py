@@ -147,11 +147,10 @@ def plot_field(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.plotting import plot_field
+    >>> import numpy as np, randsmap
     >>> x = np.linspace(-1, 1, 50)
-    >>> line = plot_field(np.exp(-(x**2)), positions=x, label="density")
-    >>> image = plot_field(np.outer(x, x).ravel(), shape=(50, 50), cmap="magma")
+    >>> line = randsmap.plotting.plot_field(np.exp(-(x**2)), positions=x, label="density")
+    >>> image = randsmap.plotting.plot_field(np.outer(x, x).ravel(), shape=(50, 50), cmap="magma")
     >>> image.figure.savefig("field.png")  # doctest: +SKIP
     """
     values, mesh = _plot_values({"field": field}, shape, mesh)
@@ -462,9 +461,8 @@ def plot_crowd(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.plotting import plot_crowd
-    >>> figure = plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), extent=(20.0, 10.0))
+    >>> import numpy as np, randsmap
+    >>> figure = randsmap.plotting.plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), extent=(20.0, 10.0))
     """
     fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
     shape = fields.shape[1:]

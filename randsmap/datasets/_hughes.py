@@ -372,13 +372,12 @@ def solve_eikonal(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.datasets import solve_eikonal
-    >>> solve_eikonal(np.ones((3, 4)), 1.0, [(0, 0)])[0]
+    >>> import numpy as np, randsmap
+    >>> randsmap.datasets.solve_eikonal(np.ones((3, 4)), 1.0, [(0, 0)])[0]
     array([0., 1., 2., 3.])
     >>> wall = np.zeros((3, 4), bool)
     >>> wall[1, :3] = True
-    >>> solve_eikonal(np.ones((3, 4)), 1.0, exits="right", obstacles=wall)[:, 0]
+    >>> randsmap.datasets.solve_eikonal(np.ones((3, 4)), 1.0, exits="right", obstacles=wall)[:, 0]
     array([ 6., inf,  1.])
     """
     fields, shape = _check_fields(slowness)

@@ -399,10 +399,9 @@ class HoldsFit:
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
+        >>> import numpy as np, randsmap
         >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> decoder = KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
+        >>> decoder = randsmap.KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
         >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2), round(decoder.leverage_limit_)
         (array([4.70000e-01, 5.59070e+02, 1.26552e+03]), 101)
         """
@@ -558,9 +557,8 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from randsmap import KernelDecoder
-        >>> U, s = KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
+        >>> import numpy as np, randsmap
+        >>> U, s = randsmap.KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
         >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
         >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
         (True, True)

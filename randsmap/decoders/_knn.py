@@ -357,11 +357,10 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import KNNDecoder
+    >>> import numpy as np, randsmap
     >>> latents = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     >>> fields = np.array([[0.2, 0.8], [0.5, 0.5], [0.9, 0.1]])
-    >>> decoder = KNNDecoder(n_neighbors=3).fit(latents, fields)
+    >>> decoder = randsmap.KNNDecoder(n_neighbors=3).fit(latents, fields)
     >>> decoder.predict([[0.25, 0.25], [1.0, 1.0]]).round(3)
     array([[0.45, 0.55],
            [0.7 , 0.3 ]])

@@ -70,11 +70,10 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from randsmap import DiffusionMaps
+        >>> import numpy as np, randsmap
         >>> angle = np.linspace(0, np.pi, 30)
         >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
-        >>> J = DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
+        >>> J = randsmap.DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
         >>> along, across = J[0] @ [np.sin(angle[15]), -np.cos(angle[15])], J[0] @ arc[15]
         >>> bool(abs(across) < 0.1 * abs(along))
         True

@@ -122,11 +122,10 @@ class DiffusionMaps(FieldEncoder):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap import DiffusionMaps
+    >>> import numpy as np, randsmap
     >>> angle = np.linspace(0, np.pi, 30)
     >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
-    >>> latents = DiffusionMaps(n_components=1).fit_transform(arc)
+    >>> latents = randsmap.DiffusionMaps(n_components=1).fit_transform(arc)
     >>> bool((np.diff(latents[:, 0]) > 0).all() or (np.diff(latents[:, 0]) < 0).all())
     True
     """
@@ -201,10 +200,9 @@ class DiffusionMaps(FieldEncoder):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from randsmap import DiffusionMaps
+        >>> import numpy as np, randsmap
         >>> fields = np.random.default_rng(0).random((30, 5))
-        >>> encoder = DiffusionMaps(2).fit(fields)
+        >>> encoder = randsmap.DiffusionMaps(2).fit(fields)
         >>> weights, values = encoder.nystroem_weights()
         >>> P = weights * np.exp(-encoder.squared_distances(fields[:3]) / encoder.epsilon_**2)
         >>> P /= P.sum(axis=1, keepdims=True)

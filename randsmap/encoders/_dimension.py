@@ -66,12 +66,11 @@ def estimate_n_components(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from randsmap.encoders import estimate_n_components
+    >>> import numpy as np, randsmap
     >>> t = np.linspace(0, 1, 100)
-    >>> estimate_n_components(np.column_stack([t, t**2, np.sin(3 * t)]))
+    >>> randsmap.encoders.estimate_n_components(np.column_stack([t, t**2, np.sin(3 * t)]))
     1
-    >>> estimate_n_components(np.column_stack([np.cos(6.2 * t), np.sin(6.2 * t)]))
+    >>> randsmap.encoders.estimate_n_components(np.column_stack([np.cos(6.2 * t), np.sin(6.2 * t)]))
     2
     """
     max_components = check_count(max_components, "max_components")
