@@ -20,7 +20,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.arrays import as_array, check_beside, check_cells, check_finite, check_out, finite_results
+from randsmap._interface.arrays import as_array, check_beside, check_finite, check_out, finite_results
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import output
 from randsmap._interface.state import Array, Part, immutable, saved
@@ -357,7 +357,7 @@ class LinearMap:
         self,
         X: _Values,
         invariant_values: ArrayLike | None = None,
-        cells: ArrayLike | None = None,
+        cells: NDArray[np.intp] | None = None,
         out: _Values | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> _Values:
@@ -370,7 +370,6 @@ class LinearMap:
             out = output(out, X, (n, M) if shape is None else (n, *shape))
             self.decode(X, out if out.ndim == 2 else out.reshape(n, M), values)
             return out
-        cells = check_cells(cells, M, shape)
         out = output(out, X, (n, len(cells)))
         if len(cells) and values is None and not self._whole:
             self.gather(cells).decode(X, out)
@@ -440,7 +439,6 @@ class LinearMap:
         """The map whose derivatives are wanted, which of its cells, and the shape of a field of these."""
         if cells is None:
             return self, slice(None), (self.n_cells,) if shape is None else shape
-        cells = check_cells(cells, self.n_cells, shape)
         if self._whole or not len(cells):
             return self, cells, cells.shape
         return self.gather(cells), slice(None), cells.shape
@@ -466,7 +464,7 @@ class LinearMap:
     def jacobian(
         self,
         X: _Values,
-        cells: ArrayLike | None = None,
+        cells: NDArray[np.intp] | None = None,
         out: _Values | None = None,
         shape: tuple[int, ...] | None = None,
     ) -> _Values:
@@ -489,7 +487,7 @@ class LinearMap:
         return out
 
     def jvp(
-        self, X: _Values, V: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
+        self, X: _Values, V: ArrayLike, cells: NDArray[np.intp] | None = None, shape: tuple[int, ...] | None = None
     ) -> _Values:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
         part, pick, shape = self._part(cells, shape)
@@ -503,7 +501,7 @@ class LinearMap:
         return out.reshape(len(X), *shape)
 
     def vjp(
-        self, X: _Values, U: ArrayLike, cells: ArrayLike | None = None, shape: tuple[int, ...] | None = None
+        self, X: _Values, U: ArrayLike, cells: NDArray[np.intp] | None = None, shape: tuple[int, ...] | None = None
     ) -> _Values:
         """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,); (L,) where shape is ()."""
         part, pick, shape = self._part(cells, shape)
