@@ -142,6 +142,23 @@ def test_invariants_constants_and_bounds_hold_everywhere(name):
     assert (np.abs(defect) <= 1e-13 * np.einsum("mq,nmd->nqd", np.abs(matrix), np.abs(J)) + 1e-300).all()
 
 
+@pytest.mark.parametrize("name", ["sigmoid", "nonnegative", "several"])
+def test_cells_are_those_of_whole_fields(name):
+    decoder, Y = fitted(name)
+    frozen, X, cells = decoder.freeze(), points(Y), [7, 4, -1, 7]
+    V, U = rng.normal(size=X.shape), rng.normal(size=(len(X), len(cells)))
+    out = np.empty((len(X), len(cells)))
+    assert frozen.predict(X, cells=cells, out=out) is out
+    np.testing.assert_array_equal(out, frozen.predict(X)[:, cells])
+    np.testing.assert_array_equal(frozen.jacobian(X, cells=cells), frozen.jacobian(X)[:, cells])
+    np.testing.assert_array_equal(frozen.jvp(X, V, cells=cells), frozen.jvp(X, V)[:, cells])
+    whole = np.zeros((len(X), M))
+    np.add.at(whole.T, cells, U.T)
+    np.testing.assert_array_equal(frozen.vjp(X, U, cells=cells), frozen.vjp(X, whole))
+    with pytest.raises(ValueError, match="out of range"):
+        frozen.predict(X, cells=[M])
+
+
 @BY_NAME
 def test_derivatives_are_those_of_the_decoder(name):
     decoder, Y = fitted(name)
