@@ -103,7 +103,7 @@ def read_array(
     if array.ndim < 2:
         raise ValueError(f"{path} holds an array of shape {array.shape}, which has no other axis to come first")
     if isinstance(array, np.ndarray):
-        return array.turned() if isinstance(array, Table) else np.moveaxis(array, -1, 0)
+        return array.T if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return array.transpose(array.dims[-1], ...)
 
 
@@ -111,15 +111,13 @@ def read_columns(path: Path, *, key: str | None = None, width: int | None = None
     """Parameters (n, p) by `read_array`, p = `width` if known; a vector, which MATLAB has as a row, is one column."""
     values = read_array(path, key=key)
     if transpose and values.ndim == 2:
-        values = values.turned() if isinstance(values, Table) else values.T
+        values = values.T
     if values.ndim == 2 and len(values) == 1 and values.shape[1] != width:
         values = values[0]
     if values.ndim == 1:
         values = values[:, None] if isinstance(values, np.ndarray) else values.expand_dims("", 1)
     checked = as_array(values, str(path), min_rows=0)
-    if isinstance(values, Table):
-        return values
-    return checked if isinstance(values, np.ndarray) else values.copy(data=checked)
+    return checked if type(values) is np.ndarray else values
 
 
 def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:

@@ -43,7 +43,7 @@ _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNOR
 class Table(np.ndarray):
     """An array with labels of its rows and, of a matrix, its columns, as a text has them; None: it has none.
 
-    What is chosen or computed of it is a plain array, but for some of its rows.
+    Some of its rows have them, too, and its transpose; what else is chosen or computed of it has none.
     """
 
     row_names: Any = None
@@ -62,9 +62,9 @@ class Table(np.ndarray):
             return part
         return Table.of(part, None if self.row_names is None else np.asarray(self.row_names)[index], self.column_names)
 
-    def turned(self) -> Table:
-        """The transpose."""
-        return Table.of(self.T, self.column_names, self.row_names)
+    @property
+    def T(self) -> Table:
+        return Table.of(np.asarray(self).T, self.column_names, self.row_names)
 
 
 def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> Table:

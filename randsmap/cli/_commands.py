@@ -23,7 +23,6 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_count
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
 from randsmap._io.progress import show_progress
-from randsmap._io.text import Table
 from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
@@ -540,7 +539,7 @@ def _parameters_of(arguments, snapshots, width=None):
     parameters = read_columns(path, key=arguments.parameters_key, width=width)
     columns = parameters.shape[1] == n
     if len(parameters) != n and columns and arguments.transpose:
-        parameters = parameters.turned() if isinstance(parameters, Table) else parameters.T.copy()
+        parameters = parameters.T
     if len(parameters) == n:
         check_samples(**{f"snapshots of {arguments.input}": snapshots, f"parameters of {path}": parameters})
         return parameters
@@ -575,8 +574,8 @@ def _weights_of(arguments, layout):
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
         hint = f". Reshape them: reshape({layout.n_cells})" if weights.size == layout.n_cells else ""
         raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}{hint}")
-    if isinstance(weights, Table):  # the names of its columns or rows are those of the cells
-        layout.compare(weights.turned() if weights.shape == (layout.n_cells, 1) else weights, str(path))
+    if weights.ndim == 2 and weights.shape != shape:  # the names of a text's rows or columns are those of the cells
+        layout.compare(weights.T if len(weights) > 1 else weights, str(path))
     return check_cell_weights(weights if weights.shape == shape else np.ravel(weights), layout, str(path))
 
 
