@@ -200,8 +200,12 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
 
 
 def _sizes(rows: Any) -> NDArray[np.float64]:
-    """Sums of the magnitudes of the fields (n, M) that are not 0, of about a hundred from the first to the last."""
-    some = np.asarray(rows[:: max(1, len(rows) // 100)] if hasattr(rows, "shape") else ())
+    """Sums of the magnitudes of the fields (n, M) that are not 0, of a hundred from the first to the last."""
+    if not hasattr(rows, "shape") or not len(rows.shape):
+        return np.zeros(0)
+    # the columns of a file would be read whole for rows that lie apart
+    step = -(-len(rows) // 100) or 1 if not isinstance(rows, np.ndarray) or rows.flags.c_contiguous else 1
+    some = np.asarray(rows[::step][:100])
     if some.ndim != 2 or some.dtype.kind not in "buif":
         return np.zeros(0)
     with np.errstate(all="ignore"):
