@@ -172,8 +172,6 @@ def make_lwr(
 
     {description}
 
-    A field's mass is the same double at all times.
-
     Parameters
     ----------
     {runs}

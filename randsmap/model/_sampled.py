@@ -148,11 +148,7 @@ class SampledModel:
     cells : array-like of int (k,), or of bool (M,)
         S, at least d different ones; see `sample_cells`.
     stencil : array-like of int (s,), or of bool (M,), default=None
-        The cells that rhs needs, in its order; cells may be repeated. None: `cells`.
-
-    Attributes
-    ----------
-    cells, stencil : ndarray of np.intp
+        The cells that rhs needs, in its order; cells may be repeated. None: `cells`. Both are kept as indices.
 
     {raises_derivatives}
 
