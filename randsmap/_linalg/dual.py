@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -46,8 +45,6 @@ class Dual:
         self.K, self._T = K, T
         self._is_linear = T.shape[1] > 1
         self.Q, self._from_basis = _basis_of(T)
-        self._norm: float | None = None
-        self._modes: Any = None
 
     @cached_property
     def smallest(self) -> float:
@@ -59,12 +56,14 @@ class Dual:
         """Q^T K: of T^+ K, whose rows are as long as T is nearly dependent, C would show the round-off."""
         return self.Q.T @ self.K
 
+    @cached_property
+    def _norm(self):
+        return gram_norm(self.K)
+
     def _cholesky_is_accurate(self, regularization):
         # kernels with a linear trend have many eigenvalues, which would take ten times as long as Cholesky
         if self._is_linear:
             return regularization > self.smallest
-        if self._norm is None:
-            self._norm = gram_norm(self.K)
         return gram_is_accurate(self._norm, regularization)
 
     def _inner(self):
@@ -102,23 +101,22 @@ class Dual:
         return W
 
     # -- All lambdas -----------------------------------------------------------------------------------
+    @cached_property
     def modes(self) -> tuple[_Values, _Values, float]:
         """Eigenvalues above round-off, in descending order, and eigenvectors (n, r) of J K J; the round-off."""
-        if self._modes is None:
-            K, Q = self.K, self.Q
-            if not K.diagonal().max(initial=0) > 0:  # a thin-plate spline's, which is definite without T alone
-                K, Q = without_span(Q, K), Q[:, :0]
-            eigenvalues, V = pivoted_cholesky(K, Q) if K.any() else (np.zeros(0), np.zeros((len(K), 0)))
-            # round-off of the roots of the eigenvalues, and of K itself
-            floor = len(V) * _EPS * max(eigenvalues.max(initial=0), len(V) * _EPS * abs(K.diagonal()).max(initial=0))
-            if self._is_linear:
-                floor = max(floor, self.smallest / 10)
-            kept = eigenvalues > floor
-            self._modes = eigenvalues[kept], np.ascontiguousarray(V[:, kept]), floor
-        return self._modes
+        K, Q = self.K, self.Q
+        if not K.diagonal().max(initial=0) > 0:  # a thin-plate spline's, which is definite without T alone
+            K, Q = without_span(Q, K), Q[:, :0]
+        eigenvalues, V = pivoted_cholesky(K, Q) if K.any() else (np.zeros(0), np.zeros((len(K), 0)))
+        # round-off of the roots of the eigenvalues, and of K itself
+        floor = len(V) * _EPS * max(eigenvalues.max(initial=0), len(V) * _EPS * abs(K.diagonal()).max(initial=0))
+        if self._is_linear:
+            floor = max(floor, self.smallest / 10)
+        kept = eigenvalues > floor
+        return eigenvalues[kept], np.ascontiguousarray(V[:, kept]), floor
 
     def _solve_by_modes(self, H, regularization):
-        eigenvalues, V, floor = self.modes()
+        eigenvalues, V, floor = self.modes
         size = max(1, BLOCK // max(1, len(H)))  # so that a block takes some MB
         for start in range(0, H.shape[1], size):
             cells = slice(start, start + size)
@@ -133,7 +131,7 @@ class Dual:
 
     def hat(self) -> HatMatrix:
         """The hat matrix of every lambda."""
-        eigenvalues, V, _ = self.modes()
+        eigenvalues, V, _ = self.modes
         return HatMatrix.with_tail(self.Q, V, eigenvalues, self._missed_without)
 
     def complete_hat(self) -> HatMatrix:

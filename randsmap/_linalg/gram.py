@@ -10,6 +10,7 @@ may differ.
 from __future__ import annotations
 
 import copy
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -253,13 +254,12 @@ class Cholesky:
         self._rows, self._is_dual, self._auto, self._keep = rows, dual, auto, keep
         self._fields: Any = None  # those of the sums
         self._sums: Any = None
-        self._gram: Any = None
         self._norm: float | None = None
 
     def solve(self, F: Any, regularization: float) -> Solution | None:
         """The solution for fields F (n, M), an array or Rows."""
         if self._is_dual:
-            Phi, G = self._features_and_gram()
+            Phi, G = self._features_and_gram
             fields, field_mean = less_means(self._rows, F)
             G, H = G.copy(), fields[:].copy() if field_mean is None else fields[:]
         else:
@@ -294,28 +294,27 @@ class Cholesky:
 
     def weights(self, Z: _Values, regularization: float) -> _Values | None:
         """Z (Phi^T Phi + lambda I)^-1 Phi^T (L, n) for rows Z (L, P) less the mean of Phi."""
-        Phi, G = self._features_and_gram()
+        Phi, G = self._features_and_gram
         with blas_threads():
             H = Phi @ Z.T if self._is_dual else np.ascontiguousarray(Z.T)
             if not self._solve_gram(G.copy(), H, regularization):
                 return None
             return np.ascontiguousarray(H.T) if self._is_dual else H.T @ Phi.T
 
+    @cached_property
     def _features_and_gram(self):
         """Phi, less its mean without a bias, and its Gram matrix."""
-        if self._gram is None:
-            rows = self._rows
-            if rows.root is not None:
-                centre(rows)
-            Phi = rows.whole()
-            if not rows.bias and rows.mean is None:
-                rows.mean = Phi.mean(axis=0)
-                Phi -= rows.mean
-            G = np.empty((rows.n if self._is_dual else rows.width,) * 2)
-            with blas_threads():
-                _kernel.gram(Phi, self._is_dual, False, G)
-            self._gram = Phi, G
-        return self._gram
+        rows = self._rows
+        if rows.root is not None:
+            centre(rows)
+        Phi = rows.whole()
+        if not rows.bias and rows.mean is None:
+            rows.mean = Phi.mean(axis=0)
+            Phi -= rows.mean
+        G = np.empty((rows.n if self._is_dual else rows.width,) * 2)
+        with blas_threads():
+            _kernel.gram(Phi, self._is_dual, False, G)
+        return Phi, G
 
     def _solve_gram(self, G, H, regularization):
         """True if H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""

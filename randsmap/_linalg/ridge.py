@@ -192,8 +192,13 @@ class RidgeFactor:
         krylov_iterations = 10
         rows, tol = self._rows, 1e-7 if self._tol is None else self._tol
         if self._solver == "krylov":
-            F = _in_memory(F) if mapped else F
-            krylov = Krylov(rows, F, regularization, tol)
+            memory, numbers = available_memory(), F.shape[0] * F.shape[1]
+            if mapped and memory is not None and 8 * numbers > _MEMORY_SHARE * memory:
+                raise ValueError(
+                    f"solver='krylov' needs the fields in memory ({8e-9 * numbers:.3g} GB, {1e-9 * memory:.3g} GB are "
+                    "available); 'auto' and 'cholesky' read them by blocks"
+                )
+            krylov = Krylov(rows, F[:], regularization, tol)
             krylov.precondition()
             return krylov.solve(self._max_iter)
         if mapped:
@@ -244,14 +249,3 @@ class RidgeFactor:
             if low_rank is not None and low_rank.covers(least):
                 return Spectral(low_rank).hat()
         return Spectral(self._rows).hat()
-
-
-def _in_memory(F):
-    """All of the memory-mapped fields, which the Krylov solver's compression reads several times."""
-    memory = available_memory()
-    if memory is not None and 8 * F.shape[0] * F.shape[1] > _MEMORY_SHARE * memory:
-        raise ValueError(
-            f"solver='krylov' needs the fields in memory ({8e-9 * F.shape[0] * F.shape[1]:.3g} GB, "
-            f"{1e-9 * memory:.3g} GB are available); 'auto' and 'cholesky' read them by blocks"
-        )
-    return F[:]

@@ -6,8 +6,8 @@ in for another:
 - `truncated_svd`, for singular vectors as accurate as they are determined. Lanczos on G G^T squares the singular
   values: one of 1e-6 of the largest is wrong by 2e-7 (3e-12 here), one of 1e-9 altogether. Of few wanted ones among
   many, block iteration finds those alone.
-- `range_finder`, for a space that holds nearly all of the rows, in one or two passes over them; `low_rank` measures
-  what it misses, and `field_modes` holds each row to an accuracy.
+- `range_finder`, for a space that holds nearly all of the rows, in three passes over them; where an accuracy is
+  asked for, `field_modes` and `low_rank` hold each row to it.
 - `pivoted_cholesky`, for all eigenvectors above round-off of a kernel, however many: it counts them as it goes, and
   reads no more columns than that.
 - `leading_eigenpairs`, for a few eigenvalues that lie close together, of a matrix known by its products. Block
@@ -162,18 +162,15 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------
-def range_finder(rows: Rows, size: int, *, steps: int = 0) -> _Values:
-    """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), after some steps of power iteration.
+def range_finder(rows: Rows, size: int) -> _Values:
+    """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), by one step of power iteration.
 
-    N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.3 and 4.4.
+    N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.4.
     """
-    Q = np.random.default_rng(0).standard_normal((len(rows), size))
-    for step in range(steps + 1):
-        B = rows.transposed_times(Q).T
-        B = orthonormalize_rows_against(B, B[:0])
-        if step < steps:
-            Q = tall_qr(rows.times(B.T))[0]
-    return B
+    B = rows.transposed_times(np.random.default_rng(0).standard_normal((len(rows), size))).T
+    Q, _ = tall_qr(rows.times(orthonormalize_rows_against(B, B[:0]).T))
+    B = rows.transposed_times(Q).T
+    return orthonormalize_rows_against(B, B[:0])
 
 
 @blas_threads()
@@ -240,7 +237,7 @@ def field_modes(
 ) -> tuple[_Values, _Values]:
     """Mean and modes U of fields F (n, M), f = mean + U g: [mean; U^T] (r+1, M) and the coordinates g (n, r).
 
-    A count as `rank` is met by `range_finder` with one power iteration. A float asks for as few modes as represent each
+    A count as `rank` is met by `range_finder`. A float asks for as few modes as represent each
     field with a relative L2 error of at most that: each block adds the leading singular vectors of what the modes so
     far miss of its fields, and the final modes are the leading ones of all coordinates. Half of the tolerance is a
     reserve for the regression.
@@ -264,7 +261,7 @@ def field_modes(
     largest = min(n, M)
     with blas_threads():
         if isinstance(rank, int):
-            modes, rest = range_finder(rows, min(largest, rank + max(rank // 2, 16)), steps=1), None
+            modes, rest = range_finder(rows, min(largest, rank + max(rank // 2, 16))), None
             found = np.empty((len(modes) + 1, M))
             found[1:], r = modes, len(modes)
             del modes

@@ -430,7 +430,7 @@ def _markov_modes(K, density, degrees, n_modes):
             S = csr_array((K.data * np.repeat(scale, np.diff(K.indptr)), K.indices, K.indptr), shape=K.shape)
             S.data *= scale[K.indices]
             pairs = inverted_eigenpairs(S, n_modes, trivial)
-            apply = _product_by_rows(S)
+            apply = S.__matmul__
         else:
 
             def apply(X):
@@ -440,28 +440,6 @@ def _markov_modes(K, density, degrees, n_modes):
     order = np.argsort(-eigenvalues, kind="stable")
     eigenvalues, U = eigenvalues[order], U[:, order]
     return eigenvalues, U / trivial[:, None]
-
-
-def _product_by_rows(S):
-    """The function X -> S X of a csr_array, by blocks of rows in parallel; a row is a sum in the order of columns."""
-    n, rows = S.shape[0], 4096
-    blocks = []
-    for start in range(0, n, rows):
-        stop = min(start + rows, n)
-        a, b = S.indptr[start], S.indptr[stop]
-        indptr = S.indptr[start : stop + 1] - a
-        blocks.append(csr_array((S.data[a:b], S.indices[a:b], indptr), shape=(stop - start, n)))  # shares its memory
-
-    def product(X):
-        X, parts = np.ascontiguousarray(X), [np.empty(0)] * len(blocks)
-
-        def task(t):
-            parts[t] = blocks[t] @ X
-
-        _parallel.parallel_for(task, len(blocks))
-        return np.concatenate(parts)
-
-    return product
 
 
 def eigenvector_signs(V: _Values, X: _Values) -> _Values:
