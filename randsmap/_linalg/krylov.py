@@ -38,9 +38,8 @@ class Krylov:
     penalised: the means of features and fields are taken off. The fields are left uncompressed if they clearly need
     more modes than `most`.
 
-    Half of `tol` is spent on the fields' POD, F = B V^T + E: the hat matrix Phi (Phi^T Phi + lambda I)^-1 Phi^T has a
-    norm below 1. The other half is for the iteration. With r the residual of the normal equations and N <= Phi^T Phi
-    the Nystroem approximation, |Phi (A - A*)|^2 <= r^T (Phi^T Phi + lambda I)^-1 r <= r^T (N + lambda I)^-1 r.
+    Half of `tol` is spent on the fields' POD, F = B V^T + E, the other half on the iteration: docs/krylov.md has the
+    bounds, with N the Nystroem approximation of Phi^T Phi.
     """
 
     first_rank = 128  # of the preconditioner; it doubles from there

@@ -54,21 +54,18 @@ _EPS = np.finfo(float).eps
 
 
 class LowRank:
-    """Ridge regressions within the span V of few points' features, each as far as its error is bounded by `tol`.
+    """Ridge regressions within the span V of few points' features, each as far as its error is bounded by `tol`: see
+    docs/low-rank.md for the bound, of which tau >= |Phi (I - V V^T)|_2^2 comes from probes of a fixed seed.
 
     It is the feature rows [1 |] Phi V too, less `mean`, as FeatureRows are those of Phi. Without bias in `rows`, the
     bias is not penalised: means of features and fields are taken off. V has at most `most` columns, enough for the
     least of the `regularizations` that is possible. `tol` is the largest bound of |Phi (A - A*)| / |F|; None: 1e-8.
     Unless `forced` it is no more than that.
 
-    V spans the features, less a mean, at latent points each farthest from those before (T. F. Gonzalez, Theor. Comput.
-    Sci. 38, 1985), in the metric of the map's weights. With tau >= |Phi (I - V V^T)|_2^2, from probes of a fixed seed
-    (N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53, 2011, Sec. 4.3), ::
-
-        |Phi (A - A*)| <= c |F - Phi A*|,   c = (tau / lambda) (1 + tau / lambda)
-
-    Added to that are |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|), E being the error of a table of Phi V (see
-    `ProjectionTable`) and the round-off of features whose mean is taken off, and the round-off of alpha.
+    Added to it are |E|_2 (|F - Phi A| / (2 sqrt(lambda)) + |alpha|), E being the error of a table of Phi V (see
+    `ProjectionTable`) and the round-off of features whose mean is taken off, and the round-off of alpha. References:
+    T. F. Gonzalez, Theor. Comput. Sci. 38 (1985), for points each farthest from those before; N. Halko, P.-G.
+    Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Sec. 4.3, for the probes.
     """
 
     def __init__(
