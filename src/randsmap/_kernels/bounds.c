@@ -3,6 +3,7 @@
  * takes a few branch-free passes; where it does not end soon, a search among the breakpoints of h
  * takes O(M) expected. */
 #include "rk_bounds.h"
+#include "rk_jacobi.h"
 #include "rk_simd.h"
 #include <float.h>
 
@@ -477,63 +478,35 @@ static enum rk_row_status single(const rk_bounds *b, double m, double *f, double
  * of a convex dual, piecewise quadratic, whose slope is what is left of the totals: Newton's method with an exact
  * search along each step, which is the problem of one invariant above, ends after finitely many. z moves, and the rest
  * is computed anew from it in twice the precision, so round-off does not add up. */
-enum { MAX_STEPS = 200, SETTLED = 4, STALLED = 40, SWEEPS = 12, MOST = RK_MOST_TOGETHER };
+enum { MAX_STEPS = 200, SETTLED = 4, STALLED = 40, MOST = RK_MOST_TOGETHER };
 #define DEPENDENT 1e-13 /* eigenvalue of invariants, scaled, that depend on each other on the free cells */
 #define UNMOVED 1e-28 /* of 1, an invariant whose cells are all free: the round-off of W */
 #define NOTHING 0x1p-80 /* as in the projection without bounds */
-
-/* Eigenvalues (diagonal of H) and eigenvectors (columns of U) of symmetric H (k, k) by Jacobi's rotations. */
-static void eigenpairs(double (*H)[MOST], double (*U)[MOST], ptrdiff_t k)
-{
-    for (int sweep = 0; sweep < SWEEPS; sweep++) {
-        double off = 0;
-        for (ptrdiff_t i = 0; i < k; i++)
-            for (ptrdiff_t j = i + 1; j < k; j++) {
-                const double h = H[i][j];
-                if (!(fabs(h) > DBL_EPSILON * DEPENDENT))
-                    continue;
-                off += fabs(h);
-                const double ratio = (H[j][j] - H[i][i]) / (2 * h);
-                const double t = (ratio < 0 ? -1 : 1) / (fabs(ratio) + sqrt(1 + ratio * ratio));
-                const double c = 1 / sqrt(1 + t * t), s = t * c;
-                for (ptrdiff_t l = 0; l < k; l++) {
-                    const double x = H[i][l], y = H[j][l];
-                    H[i][l] = c * x - s * y, H[j][l] = s * x + c * y;
-                }
-                for (ptrdiff_t l = 0; l < k; l++) {
-                    const double x = H[l][i], y = H[l][j], v = U[l][i], w = U[l][j];
-                    H[l][i] = c * x - s * y, H[l][j] = s * x + c * y;
-                    U[l][i] = c * v - s * w, U[l][j] = s * v + c * w;
-                }
-            }
-        if (off <= DBL_EPSILON * DEPENDENT)
-            return;
-    }
-}
 
 /* The multipliers x (k) of a step for what is left of the totals: H^-1 rest where H, of the free cells, determines
  * them; where most of the rest is in directions that move no free cell, these alone (returns 1), up to where one does. */
 static int multipliers(double (*H)[MOST], const double *rest, ptrdiff_t k, double *x)
 {
-    double U[MOST][MOST] = {{0}}, scale[MOST], part[MOST], still = 0, moved = 0;
+    double scale[MOST], square[MOST], part[MOST], still = 0, moved = 0;
+    double B[2 * MOST * MOST] = {0}, *const U = B + k * k; /* of the scaled H: H U, and the eigenvectors U */
     for (ptrdiff_t i = 0; i < k; i++)
-        scale[i] = H[i][i] > UNMOVED ? 1 / sqrt(H[i][i]) : 1, U[i][i] = 1;
+        scale[i] = H[i][i] > UNMOVED ? 1 / sqrt(H[i][i]) : 1, U[i * k + i] = 1;
     for (ptrdiff_t i = 0; i < k; i++)
         for (ptrdiff_t j = 0; j <= i; j++)
-            H[i][j] = H[j][i] = H[i][j] * scale[i] * scale[j];
-    eigenpairs(H, U, k);
+            B[i * k + j] = B[j * k + i] = H[i][j] * scale[i] * scale[j];
+    rk_orthogonalise(B, k, 2 * k, k, square);
     for (ptrdiff_t j = 0; j < k; j++) {
         part[j] = 0;
         for (ptrdiff_t i = 0; i < k; i++)
-            part[j] += U[i][j] * scale[i] * rest[i];
-        *(H[j][j] > DEPENDENT ? &moved : &still) += part[j] * part[j];
+            part[j] += U[i * k + j] * scale[i] * rest[i];
+        *(sqrt(square[j]) > DEPENDENT ? &moved : &still) += part[j] * part[j];
     }
     const int beyond = still > moved;
     for (ptrdiff_t i = 0; i < k; i++) {
         x[i] = 0;
         for (ptrdiff_t j = 0; j < k; j++)
-            if ((H[j][j] > DEPENDENT) != beyond)
-                x[i] += scale[i] * U[i][j] * (beyond ? part[j] : part[j] / H[j][j]);
+            if ((sqrt(square[j]) > DEPENDENT) != beyond)
+                x[i] += scale[i] * U[i * k + j] * (beyond ? part[j] : part[j] / sqrt(square[j]));
     }
     return beyond;
 }

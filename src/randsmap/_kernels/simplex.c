@@ -1,4 +1,5 @@
 #include "rk_simplex.h"
+#include "rk_jacobi.h"
 #include "rk_simd.h"
 #include "rk_vecmath_inline.h"
 #include <float.h>
@@ -37,39 +38,6 @@ static void normalise(double *a, ptrdiff_t k)
  * without sign constraint is a = 1/|P| + C^+T (t - mean), C the points of P less their mean. Walk
  * towards it, drop the point whose weight vanishes first, repeat; then add the points that would
  * lower the residual or, when none does, the norm. Both decrease lexicographically, so it ends. */
-
-/* One-sided Jacobi: rotates the d columns of the rows x d matrix B until those of its first m rows
- * are orthogonal; square[c] are their squared norms. */
-static void orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrdiff_t d, double *square)
-{
-    for (int sweep = 0, turned = 1; turned && sweep < 30; sweep++) {
-        turned = 0;
-        for (ptrdiff_t p = 0; p + 1 < d; p++)
-            for (ptrdiff_t q = p + 1; q < d; q++) {
-                double a = 0, b = 0, c = 0;
-                for (ptrdiff_t i = 0; i < m; i++) {
-                    double x = B[i * d + p], y = B[i * d + q];
-                    a += x * x, b += y * y, c += x * y;
-                }
-                if (fabs(c) <= 4 * DBL_EPSILON * sqrt(a) * sqrt(b))
-                    continue;
-                turned = 1;
-                double z = (b - a) / (2 * c);
-                double t = (z < 0 ? -1 : 1) / (fabs(z) + sqrt(1 + z * z));
-                double cs = 1 / sqrt(1 + t * t), sn = cs * t;
-                for (ptrdiff_t i = 0; i < rows; i++) {
-                    double x = B[i * d + p], y = B[i * d + q];
-                    B[i * d + p] = cs * x - sn * y;
-                    B[i * d + q] = sn * x + cs * y;
-                }
-            }
-    }
-    for (ptrdiff_t c = 0; c < d; c++) {
-        square[c] = 0;
-        for (ptrdiff_t i = 0; i < m; i++)
-            square[c] += B[i * d + c] * B[i * d + c];
-    }
-}
 
 static ptrdiff_t hull_workspace(ptrdiff_t d, ptrdiff_t k)
 {
@@ -112,7 +80,7 @@ static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, doub
             for (ptrdiff_t i = 0; i < d; i++)
                 B[(m + 1 + i) * d + c] = i == c;
         }
-        orthogonalise(B, m, m + 1 + d, d, square);
+        rk_orthogonalise(B, m, m + 1 + d, d, square);
         /* slope: the weights of the goal are affine functions of the points */
         for (ptrdiff_t c = 0; c < d; c++)
             slope[c] = 0;
