@@ -181,7 +181,7 @@ static void free_part(const rk_bounds *b, const double *restrict f, const double
     const double *restrict l = b->lower, *restrict u = b->upper;
 #pragma omp simd
     for (ptrdiff_t i = 0; i < b->M; i++)
-        to[i] = (l[i] < f[i]) & (f[i] < u[i]) ? x[i] : 0;
+        to[i] = ((l[i] < f[i]) & (f[i] < u[i])) ? x[i] : 0;
 }
 
 /* The derivative of the projection on bounds at its result f is I - sum_j B_j V_j^T on the free cells, 0 on the others:
