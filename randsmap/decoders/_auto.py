@@ -574,8 +574,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             return self._fit(X, y, groups=groups)
 
     def fit_state(self, X, y, groups=None):
-        given = check_parameters(self)
-        n_trials, validation = given["n_trials"], given["validation"]
+        check_parameters(self)
         families = check_families(self.families)
         X, F, _, found = self._training_data(X, y)
         labels = check_groups(groups, len(X))
@@ -589,9 +588,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         _, G, _ = principal_coordinates(F, weights)
         everything = Samples(X / units, G, field_norms(F, cell_weights=weights), labels, rng)
         # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
-        count = min(n, max(1000, round(validation * n)))
+        count = min(n, max(1000, round(self.validation * n)))
         searched = everything.subset(count, rng) if count < n else everything
-        trials = search(searched, n_trials, families)
+        trials = search(searched, self.n_trials, families)
         members, error, limit = blend(everything, candidates(everything, trials))
 
         self.best_decoder_ = BlendedDecoder(
