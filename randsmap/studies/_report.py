@@ -469,44 +469,36 @@ def _error_against_intrinsic(arrays):
 
 
 def _ddm_map(arrays):
-    errors = arrays.get("ddm/errors")
-    if errors is None or not (np.isfinite(errors) & (errors > 0)).any():
+    errors = arrays.get("ddm/errors", np.empty((0, 0)))
+    known = np.isfinite(errors) & (errors > 0)
+    if not known.any():
         return
-    weights, ranks = arrays["ddm/weights"], arrays["ddm/ranks"]
-    has_rule = "ddm/rule_ranks" in arrays and "ddm/rule_errors" in arrays
+    weights, ranks, rule = arrays["ddm/weights"], arrays["ddm/ranks"], arrays.get("ddm/rule_errors")
     figure, ax = plotting.new_axes(_SMALL)
-    finite = errors[np.isfinite(errors) & (errors > 0)]
-    low = min(finite.min(), np.nanmin(arrays["ddm/rule_errors"])) if has_rule else finite.min()
+    low = errors[known].min() if rule is None else min(errors[known].min(), np.nanmin(rule))
     # a singular kernel's errors of many orders of magnitude would leave no colours for the rest
-    norm = plotting.log_colors(low, min(finite.max(), 10.0, 1e3 * low))
+    norm = plotting.log_colors(low, min(errors[known].max(), 10.0, 1e3 * low))
     edges = plotting.cell_edges(weights.astype(float)), np.exp(plotting.cell_edges(np.log(ranks.astype(float))))
     mesh = ax.pcolormesh(*edges, errors.T, norm=norm, cmap=f"{plotting.SEQUENTIAL_COLORS}_r", rasterized=True)
+    i, j = np.unravel_index(np.argmin(np.where(known, errors, np.inf)), errors.shape)
+    square = {"marker": "s", "color": "none", "markersize": 10, "markeredgewidth": 1.6, "markeredgecolor": "black"}
+    marks = [(weights[i], ranks[j], f"lowest of the map: {percent(errors[i, j])}", square)]
+    if rule is not None and "ddm/rule_ranks" in arrays:
+        by_rule, best = arrays["ddm/rule_ranks"], int(np.nanargmin(rule))
+        ax.plot(weights, by_rule, color="white", linewidth=2.5)
+        ax.plot(weights, by_rule, "o-", color="#D55E00", markersize=4, linewidth=1.2, label="r by the printed rule")
+        diamond = {"marker": "D", "color": "#D55E00", "markersize": 9, "markeredgecolor": "white"}
+        marks.append((weights[best], by_rule[best], f"best of the rule: {percent(rule[best])}", diamond))
+    if "ddm/starred" in arrays:
+        star = {"marker": "*", "color": "#F0E442", "markersize": 15, "markeredgecolor": "black"}
+        marks.append((*arrays["ddm/starred"], "the paper's star", star))
     caption = "Mean relative L2 validation error of DDM over its kernel's scale w2 and its number of modes r."
-    if has_rule:
-        caption += _mark_rule(ax, weights, arrays["ddm/rule_ranks"], arrays["ddm/rule_errors"])
-    i, j = np.unravel_index(np.nanargmin(np.where(np.isfinite(errors), errors, np.inf)), errors.shape)
-    lowest, style = percent(errors[i, j]), {"markeredgecolor": "black"}
-    square = {"color": "none", "markersize": 10, "markeredgewidth": 1.6, **style}
-    ax.plot(weights[i], ranks[j], "s", label=f"lowest of the map: {lowest}", **square)
-    caption += f" Lowest of the map: w2 = {weights[i]:.3g}, r = {int(ranks[j])}: {lowest}."
-    starred = arrays.get("ddm/starred")
-    if starred is not None:
-        ax.plot(*starred, "*", color="#F0E442", markersize=15, label="the paper's star", **style)
-        caption += f" The paper's star: w2 = {starred[0]:g}, r = {int(starred[1])}."
+    for w2, r, label, style in marks:
+        ax.plot(w2, r, label=label, linestyle="none", **style)
+        caption += f" {label[0].upper()}{label[1:]}, at w2 = {w2:.3g} and r = {int(r)}."
     ax.set(xlabel="kernel scale w2 (of the median distance)", ylabel="number of modes r", yscale="log")
     bar = figure.colorbar(mesh, ax=ax, label="mean relative L2 error (validation)")
     for axis in (ax.yaxis, bar.ax.yaxis):
         plotting.plain_decades(axis)
     figure.legend(loc="outside upper center", **_LEGEND)
     yield picture("DDM over (w2, r)", caption, figure)
-
-
-def _mark_rule(ax, weights, ranks, errors):
-    """The line of the ranks by the printed rule and the best of them; a sentence for the caption."""
-    best = int(np.nanargmin(errors))
-    at = f"w2 = {weights[best]:.3g} with r = {int(ranks[best])}"
-    ax.plot(weights, ranks, color="white", linewidth=2.5)
-    ax.plot(weights, ranks, "o-", color="#D55E00", markersize=4, linewidth=1.2, label="r by the printed rule")
-    style = {"color": "#D55E00", "markersize": 9, "markeredgecolor": "white"}
-    ax.plot(weights[best], ranks[best], "D", label=f"best of the rule: {percent(errors[best])}", **style)
-    return f" By the printed eigenvalue rule the best is {at}: {percent(errors[best])}."
