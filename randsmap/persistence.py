@@ -47,6 +47,7 @@ from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.callers import public
 from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_computed, is_optional
 from randsmap._io.files import CHUNK, expanded, write_atomically
+from randsmap._io.text import Table
 from randsmap.maps.frozen import is_image, load_image
 
 __all__ = ["load", "save"]
@@ -224,6 +225,8 @@ class _Writer:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
+        if isinstance(value, Table):
+            value = np.asarray(value)
         if type(value) is np.ndarray and value.dtype.char in "Ug":  # as what they hold
             value = value.tolist() if value.dtype.char == "U" else value.astype(float)
         if type(value) in (np.ndarray, np.memmap):

@@ -123,7 +123,7 @@ def read_columns(path: Path, *, key: str | None = None, width: int | None = None
 def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:
     """Labels of n rows from an array of a file with names (MATLAB's may be text), a .npy file, or a text."""
     ending = path.suffix.lower()
-    if ending in _HAVE_TEXT and key is not None:
+    if ending in HAVE_NAMES and key is not None:
         labels = _READERS[ending](path, key, "buifMmOSTU")
     elif ending in HAVE_NAMES or _start(path).startswith(_NPY):
         labels = read_array(path, key=key)
@@ -138,7 +138,6 @@ def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:
 
 # formats of several arrays with names
 HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".jld2", ".nc", ".nc4", ".zarr")
-_HAVE_TEXT = (".npz", ".mat", ".nc", ".nc4", ".zarr")  # which is read as labels
 _NUMERIC = "buif"  # kinds of NumPy's types that are numbers
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
@@ -344,7 +343,7 @@ def _read_mat(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any
     with open(path, "rb") as file:
         start = file.read(512)
         if start.startswith((b"MATLAB 7.3", _HDF5)):
-            return _read_hdf5(path, key)
+            return _read_hdf5(path, key, kinds)
         with _as_value_error(path, "a .mat file"):
             if not re.search(rb"[^\t-\r -~]", start):
                 written = "as Octave's save" if b"Octave" in start else "as MATLAB's save -ascii"
@@ -360,7 +359,7 @@ def _read_mat(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any
 _OCTAVE_NUMBERS = re.compile(r"bool|((float|bool|u?int\d+) )?(matrix|scalar)")
 
 
-def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
+def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any]:
     h5py, start = _imported("h5py", path), _start(path)
     # these programs write columns first, which HDF5 has as an array of reversed axes
     by_columns = start.startswith(b"MATLAB 7.3") or b"Julia" in start[:64]
@@ -389,6 +388,8 @@ def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
                 return  # HDF5's empty data space, or the shape of an empty array
             elif node.dtype.kind in "buif" and (not kind or kind in NUMBER_CLASSES or _OCTAVE_NUMBERS.fullmatch(kind)):
                 found[name] = path, by_columns or bool(kind) or octave or "rhdf5-NA.OK" in node.attrs
+            elif kinds != _NUMERIC and h5py.check_string_dtype(node.dtype):
+                found[name] = path, False
             elif node.dtype.kind == "c" or node.dtype.names in (("real", "imag"), ("r", "i")):
                 others[name] = "complex"
             elif kind or node.dtype.kind != "S" and not h5py.check_string_dtype(node.dtype):
@@ -398,6 +399,8 @@ def _read_hdf5(path: Path, key: str | None) -> NDArray[Any]:
         shapes = {name: file[at].shape[:: -1 if turned else 1] for name, (at, turned) in found.items()}
         at, turned = found[_chosen(shapes, key, path, others)]
         node = file[at]
+        if h5py.check_string_dtype(node.dtype):
+            return np.asarray(node.asstr()[()])
         if path.suffix == ".mat" and not turned:
             warn_caller(
                 f"{path}: its axes are read in the order of HDF5, since nothing in it says that MATLAB wrote it"

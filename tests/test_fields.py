@@ -844,6 +844,15 @@ def test_names_of_columns_in_a_text_are_those_of_later_texts(tmp_path):
         for rows in (other, other[:3], positions):
             with pytest.raises(ValueError, match="X has other labels along 'columns' than the fields of fit"):
                 fitted.transform(rows)
+    weighted = randsmap.KernelDecoder(cell_weights=X[:1].ravel() + 1).fit(Y, X)
+    save(weighted, tmp_path / "d.npz")
+    np.testing.assert_array_equal(randsmap.load(tmp_path / "d.npz").predict(Y), weighted.predict(Y))
+    for searched in (
+        randsmap.autotune(X, n_components=1, n_trials=1, families="gaussian", random_state=0).best_model_,
+        randsmap.ManifoldModel(randsmap.POD(2), KERNEL, encoder_samples=20).fit(X),
+    ):
+        with pytest.raises(ValueError, match="X has other labels along 'columns' than the fields of fit"):
+            searched.transform(other)
     # what is computed of them, or chosen of the columns, has no names
     for plain in (X[:, ::-1], 2 * X, X[0]):
         assert Labels.of(np.atleast_2d(plain)) is None

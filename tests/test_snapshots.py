@@ -1155,3 +1155,15 @@ def test_coordinates_and_variables_are_labels_and_parameters_by_their_names(tmp_
             assert read_labels(path, 3, key=key).values.tolist() == labels
         with pytest.raises(ValueError, match="has no array 'run' of numbers; it has .*mu .*time"):
             read_snapshots(path, key="run")
+
+
+def test_text_in_HDF5_and_npz_is_labels(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    np.savez(tmp_path / "a.npz", U=np.ones((3, 5)), run=np.array(["a", "a", "b"]))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["U"], file["run"] = np.ones((3, 5)), ["a", "a", "b"]
+    for name in ("a.npz", "a.h5"):
+        assert read_labels(tmp_path / name, 3, key="run").tolist() == ["a", "a", "b"]
+        assert read_snapshots(tmp_path / name).shape == (3, 5)
+        with pytest.raises(ValueError, match="has no array 'run' of numbers"):
+            read_snapshots(tmp_path / name, key="run")

@@ -59,7 +59,7 @@ class Table(np.ndarray):
     def __getitem__(self, index: Any) -> Any:
         part = super().__getitem__(index)
         if isinstance(index, tuple) or np.ndim(part) != self.ndim:
-            return part
+            return np.asarray(part) if isinstance(part, Table) else part
         return Table.of(part, None if self.row_names is None else np.asarray(self.row_names)[index], self.column_names)
 
     @property
