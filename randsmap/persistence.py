@@ -56,6 +56,7 @@ FORMAT, VERSION = "randsmap model", 1
 # classes with `_state` that are no public names of the package -> their module
 INNER = {
     "AffineInvariants": "invariants",
+    "ErrorBar": "maps.error_bar",
     "FieldShape": "_interface.fields",
     "HarmonicFit": "decoders._kernel",
     "HeldOutErrors": "model._base",

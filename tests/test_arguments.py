@@ -77,6 +77,7 @@ OTHERS = {
 # arguments that are no arrays
 PLAIN = {
     "decoder": lambda: fitted("KernelDecoder"), "model": lambda: fitted("ManifoldModel"), "n_cells": lambda: 6,
+    "estimator": lambda: fitted("KernelDecoder"),
     "models": lambda: [randsmap.ManifoldModel(randsmap.POD(2))], "grid": lambda: {"regularization": [1e-6, 1e-2]},
     "regularizations": lambda: [1e-6, 1e-3], "t": lambda: 0.0, "t_end": lambda: 0.2, "spacing": lambda: 0.1,
     "rhs": lambda: _rate, "shape": lambda: (SIDE, SIDE), "lengths": lambda: (4.0, 4.0),
@@ -108,6 +109,7 @@ OPTIONS = {
     "HughesSolver": {"n_cells": (SIDE, SIDE), "lengths": (4.0, 4.0), "dt": 0.01},
     "autotune": {"model": model(), "n_trials": 2, "families": "gaussian", "random_state": 0},
     "reconstruction_errors(parameters)": {"model": lambda: fitted("ParametricModel")},
+    "calibrate": {"y": FIELDS},
 }
 ENCODERS, MODELS = ("DiffusionMaps", "POD"), ("ManifoldModel", "ShiftRegistration", "FrozenModel")
 OF_FIELDS = ("fit", "fit_transform", "transform", "reconstruct", "score", "squared_distances")
@@ -375,6 +377,7 @@ def is_compared(key, argument, dim):
     owner, method, function = CALLABLES[key]
     values = values_of(owner, method, argument)
     names = [p.name for p in inspect.signature(function).parameters.values() if p.default is p.empty]
+    names += OPTIONS.get(key, {})
     others = [labelled(values[name]) for name in {*names} - {argument} if isinstance(values.get(name), np.ndarray)]
     if any(dim in other.dims and (dim != "time" or len(other) == len(values[argument])) for other in others):
         return True

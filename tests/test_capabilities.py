@@ -64,9 +64,10 @@ def decode(estimator, X, **options):
     return (estimator.predict if hasattr(estimator, "predict") else estimator.inverse_transform)(X, **options)
 
 
-# capability -> what calls it on a fitted estimator at points X; the names are those of methods, but for `cells`
+# capability -> what calls it on a fitted estimator at points X; the names are those of methods, but for two arguments
 CALLS = {
     "cells": lambda estimator, X: decode(estimator, X, cells=[1, 2]),
+    "return_error": lambda estimator, X: decode(estimator, X, return_error=True)[1],
     "jacobian": lambda estimator, X: estimator.jacobian(X),
     "jvp": lambda estimator, X: estimator.jvp(X, np.ones(X.shape[1])),
     "vjp": lambda estimator, X: estimator.vjp(X, np.ones(M)),
@@ -80,14 +81,15 @@ CALLS = {
 def lacking(name, capability):
     """The reason why the estimator lacks it, None if it has it: its call then works."""
     estimator, X = fitted(name)
-    if capability not in ("cells", "freeze"):
+    if capability not in ("cells", "return_error", "freeze"):
         reason = why_not(estimator, capability)
         if reason is not None:
             assert not hasattr(estimator, capability)
             return reason
     try:
         result = CALLS[capability](estimator, X)
-    except TypeError as error:  # says that the decoder takes no such argument, or what can be frozen
+    except (TypeError, AttributeError) as error:  # says that there is no such argument, or what can be frozen
+        assert capability in ("cells", "return_error", "freeze")
         return str(error)
     assert capability in ("freeze", "partial_fit") or np.isfinite(result).all()
     return None

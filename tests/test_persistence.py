@@ -107,6 +107,9 @@ def models():
     kernel = randsmap.KernelDecoder
     yield "Matern", kernel("matern", nu=2.5, length_scale=[0.3, 0.7], degree=1, invariants="mass").fit(Y, F)
     yield "thin plate", kernel("thin-plate", degree=1).fit(Y, F)
+    judged = kernel().fit(Y, F)
+    judged.predict(Y, return_error=True)
+    yield "error bar", judged
     yield "blend", randsmap.BlendedDecoder([kernel(), knn(2), kernel("matern")], limit=0.1, invariants="mass").fit(Y, F)
     yield "auto", randsmap.AutoDecoder(n_trials=4).fit(Y, F)
     shifted = randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder(sigmoid))

@@ -63,6 +63,13 @@ cells : array-like of int (k,) or of bool (M,), or None
     "out": """\
 out : ndarray (n, M), float64, C-contiguous, or None
     Where to put the fields, in their shape or as rows; (n, k) for k cells.""",
+    "return_error": """\
+return_error : bool or "absolute"
+    Return a tuple of the fields and, (n,), how far each may be off: its relative L2 error (in the norm of the cells'
+    weights) will not exceed that with probability `coverage`, or "absolute", |f_hat - f| itself; infinite if there are
+    too few training fields to tell. See docs/errors.md.
+coverage : float
+    The probability, of points as the training points are; above 0, at most 1.""",
     "out_jacobian": """\
 out : ndarray (n, M, d) or (n, *field_shape_, d), float64, C-contiguous, or None
     Where to put the derivatives.""",

@@ -161,6 +161,31 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
         return mean, centred.times(modes.T), modes if root is None else modes / root
 
 
+def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
+    """Fields F (n, M) as (n, k), k <= 128, numbers, with about their distances in the norm of the cells' weights.
+
+    Up to 128 cells are taken as they are; of others random combinations, which keep lengths to 1 / sqrt(2 * 128) = 6 %.
+    Of more than 1024 cells as many are drawn, by weight and, as much, by their share of the variance over some rows.
+    """
+    most, size = 1024, 128
+    if F.shape[1] <= size:
+        return np.array(in_norm(F[:], weights), order="C")
+    rows, rng, cells = F if isinstance(F, Rows) else Rows(F), np.random.default_rng(0), np.arange(F.shape[1])
+    combinations: Any = np.ones(len(cells)) if weights is None else np.sqrt(weights)
+    if len(cells) > most:
+        some = rows[np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.intp))]
+        volume = np.square(combinations) / np.square(combinations).sum()
+        energy = volume * some.var(axis=0)
+        share = volume + energy / (energy.sum() or 1.0)
+        drawn = (np.arange(most) + rng.uniform(size=most)) / most * share.sum()
+        cells = np.minimum(np.searchsorted(np.cumsum(share), drawn), len(cells) - 1)
+        combinations = combinations[cells] * np.sqrt(share.sum() / (most * share[cells]))
+    signs = rng.integers(0, 2, (len(cells), size), np.int8) * (2 / np.sqrt(size)) - 1 / np.sqrt(size)
+    signs *= combinations[:, None]
+    with blas_threads():
+        return np.concatenate([block[:, cells] @ signs for _, _, block in rows.blocks()])
+
+
 # -- Approximate spaces ----------------------------------------------------------------------------
 def range_finder(rows: Rows, size: int) -> _Values:
     """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), by one step of power iteration.

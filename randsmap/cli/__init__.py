@@ -216,6 +216,11 @@ _OWN_VALUES = {
     "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
     "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
 }
+_ERROR = {
+    "--error FILE": "also write how far each field may be off, (n,): its relative L2 error, not exceeded with the "
+    "probability --coverage",
+    "--coverage P": "(default 0.9)",
+}
 _AT_PARAMETERS = {
     "--parameters FILE": "times or parameters of the snapshots, at which a model of `fit --parameters` predicts the "
     "fields that are compared with them",
@@ -305,12 +310,12 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "decode": (
         "fields at latent coordinates",
         "Decode latent coordinates: write the fields at them.",
-        {**_MODEL, **_LATENTS, **_OWN_VALUES, **_output("fields")},
+        {**_MODEL, **_LATENTS, **_OWN_VALUES, **_ERROR, **_output("fields")},
     ),
     "predict": (
         "fields at new parameters or times",
         "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
-        {**_MODEL, **_PARAMETERS, **_OWN_VALUES, **_output("fields")},
+        {**_MODEL, **_PARAMETERS, **_OWN_VALUES, **_ERROR, **_output("fields")},
     ),
     "evaluate": (
         "reconstruction errors of a model on snapshots",
@@ -374,6 +379,7 @@ _TYPES = {
 # more arguments of `add_argument`; an option without a metavar and without these is a flag
 _DETAILS = {
     "--seed": {"default": 0},
+    "--coverage": {"default": 0.9, "type": float},
     "--split": {"choices": ("random", "trajectory"), "default": "random"},
     "--normalization": {"choices": ("before", "after"), "default": "before"},
     **dict.fromkeys(("--training-form", "--auto"), {"action": argparse.BooleanOptionalAction}),

@@ -28,7 +28,7 @@ from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import InvariantParameters, RunningInvariants, common_values, fit_estimator, norm_weights
-from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors
+from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors, judged
 from randsmap.snapshots import (
     HAVE_NAMES,
     check_target,
@@ -215,7 +215,8 @@ def fit(arguments):
             model = _parametric(arguments, model, *data, search, kept)
         elif not search:
             held_out = held_out_errors(model, sample, groups=labels)
-            model.fit(snapshots).held_out_ = held_out
+            model.fit(snapshots)
+            model.held_out_ = judged(model, held_out, sample)
         if model.held_out_.n_snapshots < n:
             model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
         model.save(arguments.out)
@@ -580,16 +581,19 @@ def _weights_of(arguments, layout):
 
 
 def _check_out(arguments, check=writable_target):
-    """Raise where --out is a file that the command reads, which would be lost, or cannot be written."""
-    out = arguments.out
-    if out is None:
-        return
-    for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values"):
-        path = getattr(arguments, name, None)
-        with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
-            if path is not None and os.path.samefile(path, out):
-                raise ValueError(f"--out {out} would replace {path}, which is read: give another name")
-    check(out)
+    """Raise where --out, or --error, is a file that the command reads, which would be lost, or cannot be written."""
+    for option in ("out", "error"):
+        out = getattr(arguments, option, None)
+        if out is None:
+            continue
+        for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values"):
+            path = getattr(arguments, name, None)
+            with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
+                if path is not None and os.path.samefile(path, out):
+                    raise ValueError(f"--{option} {out} would replace {path}, which is read: give another name")
+        check(out)
+    if getattr(arguments, "error", None) is not None and arguments.error == arguments.out:
+        raise ValueError(f"--error {arguments.error} would replace the fields of --out: give another name")
 
 
 def _write(arguments, array, name):
@@ -602,6 +606,11 @@ def _write_fields(arguments, decode, X, shape):
     """decode(X), fields of that shape; large ones of a .npy file are computed in the file."""
     if arguments.invariant_values is not None:
         decode = partial(decode, invariant_values=read_array(arguments.invariant_values))
+    if arguments.error is not None:
+        empty = np.empty(0, np.intp)  # of cells: no field is decoded
+        errors = decode(X, cells=empty, return_error=True, coverage=arguments.coverage)[1]
+        write_array(arguments.error, errors, "errors")
+        tell(f"written: {arguments.error} {errors.shape}, median {np.median(errors):.3g}, largest {errors.max():.3g}")
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.metrics import pairwise_distances_chunked
 from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_labels
@@ -23,11 +22,11 @@ from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap._linalg.spectral import PATH, lambda_path
-from randsmap._linalg.svd import pivoted_cholesky, principal_coordinates
+from randsmap._linalg.svd import principal_coordinates
 from randsmap._parallel import blas_threads
-from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, of_fit, require
+from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, holding, of_fit, require
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited, linear_trend, median_smoothing
-from randsmap.decoders._kernel import KERNELS, DoubleDiffusionMapsDecoder, KernelDecoder, retained_modes
+from randsmap.decoders._kernel import KERNELS, DoubleDiffusionMapsDecoder, KernelDecoder, folds_of, harmonic_residuals
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RFNNDecoder
 from randsmap.features import (
@@ -38,6 +37,7 @@ from randsmap.features import (
     SigmoidFeatures,
 )
 from randsmap.invariants import InvariantParameters, norm_weights
+from randsmap.maps.error_bar import nearest_other
 from randsmap.metrics import field_norms
 
 _Values = NDArray[np.float64]
@@ -243,65 +243,20 @@ class Samples:
         """(count, residuals) for numbers of neighbours or ranks, as far as the samples allow them."""
         X = self.X / trial.scales
         if trial.family == DOUBLE_DIFFUSION_MAPS:
-            yield from self._harmonic_residuals(X, counts).items()
+            kernel, folds = Radial.gaussian(1.0), folds_of(self.parts, 5)  # each costs an eigendecomposition
+            yield from harmonic_residuals(kernel, X, self.G, folds, counts).items()
             return
         # at most half of the points that are left when the largest group is held out
         fewest = len(X) - (0 if self.groups is None else max(map(len, self.groups))) - 1
         for k in counts:
             if k <= max(1, fewest // 2):
-                yield k, self._neighbor_residuals(X, k)
+                yield k, KNNDecoder(k).fit(X, self.G).fitted.left_out(self.G, self.groups)
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set the mean error and the score by what held-out fields miss."""
         errors = bounded_errors(residuals, self.norms)
         trial.score, trial.error = score_of(errors, self.parts), float(errors.mean())
         return trial
-
-    def _neighbor_residuals(self, X, k):
-        G = self.G
-        if self.groups is None:
-            return G - KNNDecoder(k).fit(X, G).predict(X, exclude=np.arange(len(X)))
-        out = np.empty_like(G)
-        for g in self.groups:
-            rest = np.setdiff1d(np.arange(len(X)), g)
-            out[g] = G[g] - KNNDecoder(min(k, len(rest))).fit(X[rest], G[rest]).predict(X[g])
-        return out
-
-    def _harmonic_residuals(self, X, ranks):
-        """By rank, what geometric harmonics of width 1 miss; a fifth of the samples, or of the groups, held out.
-
-        There is no closed form: without the held-out points the eigenvectors are others.
-        """
-        out = {rank: np.empty_like(self.G) for rank in ranks if rank <= len(X)}
-        found = 0
-        n_folds = min(5, len(self.parts))  # each costs an eigendecomposition
-        for fold in np.array_split(np.arange(len(self.parts)), n_folds):
-            held = np.concatenate([self.parts[i] for i in fold])
-            rest = np.setdiff1d(np.arange(len(X)), held)
-            kernel = Radial.gaussian(1.0)
-            eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
-            r = retained_modes(eigenvalues, len(rest), len(rest))
-            found, V, mean = max(found, r), V[:, :r], self.G[rest].mean(axis=0)
-            with blas_threads():
-                C = V.T @ (self.G[rest] - mean)
-                H = kernel.values(X[held], X[rest]) @ (V / eigenvalues[:r]) - V.mean(axis=0)
-                missed, first = self.G[held] - mean, 0
-                for rank, residuals in out.items():
-                    missed -= H[:, first:rank] @ C[first:rank]
-                    residuals[held], first = missed, rank
-        largest = next((rank for rank in out if rank >= found), None)
-        return {rank: residuals for rank, residuals in out.items() if largest is None or rank <= largest}
-
-    def nearest(self) -> NDArray[np.intp]:
-        """For each sample the one of nearest latents among the others, or among those of other groups."""
-        labels = np.arange(len(self.X)) if self.labels is None else self.labels
-
-        def nearest_other(D, first):
-            D[labels[first : first + len(D), None] == labels] = np.inf
-            return D.argmin(axis=1)
-
-        options = {"metric": "sqeuclidean", "working_memory": 32}  # MB
-        return np.concatenate(list(pairwise_distances_chunked(self.X, reduce_func=nearest_other, **options)))
 
     def subset(self, count: int, rng: Any) -> Samples:
         """`count` of the samples at random, of each group its share, at least one.
@@ -428,7 +383,7 @@ def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, f
     of a field from that of its nearest neighbour (outside its group), moved along the linear trend, by a factor: the
     smaller one with groups, whose nearest neighbours are as far as those of new fields.
     """
-    X, G, nearest = samples.X, samples.G, samples.nearest()
+    X, G, nearest = samples.X, samples.G, nearest_other(samples.X, samples.labels)
     trend = linear_trend(X, G)
     rest = G - X @ trend
     factor = 2.0 if samples.groups is None else 1.25
@@ -602,6 +557,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             cell_weights=self.cell_weights,
             bounds=self.bounds,
         ).fit(X, np.asarray(y)[:, None] if self.field_shape_ == () else y)
+        if labels is not None:
+            self.best_decoder_ = holding(self.best_decoder_, replace(self.best_decoder_.fitted, groups=labels))
         self.held_out_error_ = error
         self.results_ = Results.of(trials, members, lambda trial: _row(trial, units, n))
         self.on_edge_ = _edges(members[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -18,15 +19,16 @@ from randsmap._interface.arrays import as_array, cache_aligned, check_beside, ch
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
-from randsmap._interface.state import Count, not_frozen, restored_on_error
+from randsmap._interface.state import Count, Part, not_frozen, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import standard_deviations
+from randsmap._linalg.scales import error_scales, in_norm, standard_deviations
 from randsmap._linalg.svd import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator, norm_weights, own_values
+from randsmap.maps.error_bar import HOW, ErrorBar, eighths, found_error_bar, members, sample_rows, with_error
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import freeze
 from randsmap.maps.linear_map import jacobian, jvp, vjp
@@ -189,7 +191,7 @@ def require(part: Any, method: str) -> bool:
 # -- Estimators ------------------------------------------------------------------------------------
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
-PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents")
+PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -271,6 +273,52 @@ class Fit:
     linear_map: Any
     leverage: Any
     training_points: Any  # (n, d) as given, or some of them
+    # for the error bar: labels (n,) of points that are left out together; coordinates of the training fields, if these
+    # are not known otherwise, of up to 2000 points; distances of the fields from those with such coordinates
+    invariants: Any = None
+    groups: Any = None
+    sketch: Any = None
+    truncated: Any = None
+
+    @property
+    def training_fields(self) -> NDArray[np.float64]:
+        """Coordinates (n, k) of the training fields, with about their distances in the norm of the cells' weights."""
+        if self.sketch is None:
+            raise AttributeError(f"batches and files of earlier versions keep no training fields: {HOW}")
+        return self.sketch
+
+    def left_out(self, G: NDArray[np.float64], groups: Any = None) -> NDArray[np.float64]:
+        """What the coordinates G (n, k) of the training fields miss, each or each of the groups left out of the fit."""
+        raise NotImplementedError
+
+    def fields_of(self, G: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fields with these coordinates; of more than 128 cells other numbers."""
+        return G
+
+    def judge(self, rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Callable[..., Any]]:
+        """Norms of the fields of some training points, and a function from what their coordinates miss to errors."""
+        X, weights = self.training_points[rows], getattr(self.invariants, "cell_weights", None)
+        # fields whose invariants vary are decoded with their own alone
+        free: Any = self if self.invariants is None else replace(self, invariants=None)  # type: ignore[type-var]
+        fields = (in_norm(free.decode(X[i : i + 256]), weights) for i in range(0, len(X), 256))
+        norms = error_scales(np.concatenate([np.linalg.norm(F, axis=1) for F in fields]))
+        rest = 0.0 if self.truncated is None else self.truncated
+        return norms, lambda missed: np.hypot(np.linalg.norm(missed, axis=1), rest) / norms
+
+    @quiet
+    def error_bar(self, judge: Callable[..., Any] | None = None) -> ErrorBar:
+        """The error bar of the training fields, of at most 2000 of them; at about the cost of the leverage."""
+        X, G = self.training_points, self.training_fields
+        if len(X) < 3:
+            raise AttributeError(f"an error bar needs 3 training points at least, got {len(X)}")
+        rows = own = sample_rows(len(X))
+        if len(G) < len(X):
+            X, own = X[rows], np.arange(len(G))
+        labels, blocks = np.arange(len(X)) if self.groups is None else self.groups, eighths(X)
+        norms, errors_of = (judge or self.judge)(rows, G[own])
+        groupings = None if self.groups is None else members(labels), members(blocks)
+        errors, apart = (errors_of(self.left_out(G, each)[own]) for each in groupings)
+        return ErrorBar(X[own], errors, norms, labels[own], np.zeros(2)).grown(blocks[own], apart)
 
     @cached_property
     @quiet
@@ -298,13 +346,13 @@ def of_fit(name: str) -> Any:
     return property(lambda self: getattr(self.fitted, name))
 
 
-FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), **FIELD_STATE}
+FIT_STATE: dict[str, Any] = {"n_features_in_": Count("d"), "calibrated_": Part(ErrorBar, optional=True), **FIELD_STATE}
 
 
 def holding(decoder: Any, fit: Fit, **attributes: Any) -> Any:
     """A copy of a decoder with another fit and attributes."""
     other = copy.copy(decoder)
-    vars(other).update(attributes, _fitted=fit)
+    vars(other).update(attributes, _fitted=fit, calibrated_=None)
     return other
 
 
@@ -323,6 +371,7 @@ class HoldsFit:
 
     fit_state: ClassVar[Callable[..., Fit]]  # the result of a fit, which `fit` keeps
     _fitted: Any = None
+    calibrated_: ErrorBar | None = None  # found, or set by `calibrate`
 
     @property
     def fitted(self) -> Any:
@@ -351,8 +400,14 @@ class HoldsFit:
             fitted = self.fit_state(X, y, **more)
             # `predict` then changes nothing, and threads may share the decoder
             fitted.prepare()
-            self._fitted = fitted
+            self._fitted, self.calibrated_ = fitted, None
         return self
+
+    error_bar_ = property(found_error_bar)
+
+    def closed_error_bar(self) -> ErrorBar:
+        """The error bar without other fits than this one."""
+        return self.fitted.error_bar()
 
     def check_available(self, capability: str) -> bool:
         """True; AttributeError with the reason if the parameters exclude this method of the class."""
@@ -440,10 +495,12 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         invariant_values: float | ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        return_error: bool | str = False,
+        coverage: float = 0.9,
+    ) -> Any:
         """Decode latent points.
 
-        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
+        {latents} {invariant_values} {cells} {out} {return_error} {returns_fields} {raises}
 
         Warns
         -----
@@ -465,7 +522,8 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         fields = fit.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
         if not extrapolation_is_ignored() and fit.trust.farthest(X) >= 0:
             fit.trust.warn(self, X)
-        return self._field_shape.labelled(fields, cells, out)
+        fields = self._field_shape.labelled(fields, cells, out)
+        return fields if return_error is False else with_error(fields, self, X, return_error, coverage)
 
     @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, of_fit, require
 from randsmap.invariants import AffineInvariants, InvariantParameters
+from randsmap.maps.error_bar import HOW, nearest_other
 from randsmap.maps.extrapolation import FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -151,6 +152,7 @@ class BlendFit(Fit):
     limit: float | None = saved(Parameter(float, low=0, words=(None,)))
     smoothing: float = saved(Parameter(float, low=0))  # see `geometric_median`
     invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
+    groups: Any = saved(Array("n", dtype=np.intp, low=0, optional=True), default=None)
 
     training_points = property(lambda self: self.points * self.latent_scale)
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
@@ -163,6 +165,24 @@ class BlendFit(Fit):
     @cached_property
     def index(self) -> NeighborIndex:
         return NeighborIndex(self.points)
+
+    @property
+    def training_fields(self) -> _Values:
+        return self.coordinates
+
+    def left_out(self, G, groups=None):
+        labels = None if groups is None else np.empty(len(G), np.intp)
+        for number, g in enumerate(groups or ()):
+            labels[g] = number
+        parts = [getattr(part, "fitted", None) for part in self.decoders]
+        if not all(isinstance(part, Fit) for part in parts):
+            raise AttributeError(f"not all parts of this blend are the package's own: {HOW}")
+        P, nearest = np.stack([G - part.left_out(G, groups) for part in parts]), nearest_other(self.points, labels)
+        near = G[nearest] + (self.points - self.points[nearest]) @ self.trend
+        return G - geometric_median(limited(P, near, np.inf if self.limit is None else self.limit), self.smoothing)
+
+    def fields_of(self, G):
+        return self.coefficients[0] + G @ self.coefficients[1:]
 
     @cached_property
     def linear_map(self) -> LinearMap:

@@ -14,6 +14,7 @@ from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator
+from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
 
 
 class LeverageOfPart:
@@ -25,6 +26,7 @@ class LeverageOfPart:
 
     leverage_from: str
     no_leverage = ""
+    calibrated_: ErrorBar | None = None  # found, or set by `calibrate`
 
     def leverage_points(self, X: Any) -> Any:
         """X as the part's `leverage` takes it."""
@@ -66,6 +68,16 @@ class LeverageOfPart:
         part = self._leverage_part()
         result: NDArray[Any] = part.leverage(self.leverage_points(X))
         return result
+
+    error_bar_ = property(found_error_bar)
+
+    def closed_error_bar(self) -> ErrorBar:
+        """The error bar without other fits: the part's."""
+        part = getattr(self, f"{self.leverage_from}_", None)
+        if not hasattr(type(part), "error_bar_"):
+            what = "without a decoder" if part is None else f"with a {type(part).__name__}"
+            raise AttributeError(f"the held-out errors of a {type(self).__name__} {what} are not known: {HOW}")
+        return part.error_bar_  # type: ignore[union-attr]
 
     @property
     def leverage_(self) -> float:
@@ -146,6 +158,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             if isinstance(F, Rows):
                 as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
                 F = F.array if as_it_is else F[:]
+            self.calibrated_ = None
             self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if layout.shape == () else F, **fit_params)
             for name in ("n_features_in_", "feature_names_in_"):
                 self.__dict__.pop(name, None)
@@ -160,10 +173,12 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         invariant_values: float | ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        return_error: bool | str = False,
+        coverage: float = 0.9,
+    ) -> Any:
         """Predictions of the regressor, projected.
 
-        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
+        {latents} {invariant_values} {cells} {out} {return_error} {returns_fields} {raises}
             Also as the regressor, which predicts all cells, raises, or if its prediction is not a finite (n, M) array.
         """
         check_fitted(self, "estimator_")
@@ -182,7 +197,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             self.invariants_.project(fields, values)
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
-        return self._field_shape.labelled(result, cells, out)
+        return with_error(self._field_shape.labelled(result, cells, out), self, X, return_error, coverage)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

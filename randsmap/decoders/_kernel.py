@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import Radial, polynomial_tail
 from randsmap._linalg.dual import Dual
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.svd import pivoted_cholesky
+from randsmap._linalg.svd import pivoted_cholesky, sketched
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
@@ -30,6 +31,7 @@ from randsmap.decoders._base import (
     constrained,
     coordinates_of,
     fitted_scale,
+    full_fields,
     of_fit,
 )
 from randsmap.features import check_frequency_range, check_length_scale
@@ -95,6 +97,18 @@ class KernelFit(Fit):
     def weighted(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
         """A (n, m), a row for each training point, times the roots of their weights."""
         return A if self.weights is None else np.ascontiguousarray(A * np.sqrt(self.weights)[:, None])
+
+    @property
+    def training_fields(self) -> NDArray[np.float64]:
+        """Decoded fields and lambda C, what they miss (over the weights of the samples)."""
+        A, n = sketched(self.coefficients, getattr(self.invariants, "cell_weights", None)), len(self.points)
+        missed = self.regularization * A[1 : n + 1]
+        missed = missed if self.weights is None else missed / self.weights[:, None]
+        return LinearMap(self.linear_map.basis, A).fields(self.training_points) + missed
+
+    def left_out(self, G, groups=None):
+        missed = self.dual(self.training_points).residuals(self.weighted(G), self.regularization, groups)
+        return missed if self.weights is None else missed / np.sqrt(self.weights)[:, None]
 
     @cached_property
     def linear_map(self) -> LinearMap:
@@ -284,6 +298,40 @@ def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) ->
     return min(rank, int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * largest)))
 
 
+def folds_of(parts: Sequence[NDArray[np.intp]], most: int) -> list[NDArray[np.intp]]:
+    """The parts of the samples in as many folds, at most."""
+    folds = np.array_split(np.arange(len(parts)), min(most, len(parts)))
+    return [np.concatenate([parts[i] for i in fold]) for fold in folds]
+
+
+def harmonic_residuals(
+    kernel: Radial,
+    X: NDArray[np.float64],
+    G: NDArray[np.float64],
+    folds: Sequence[NDArray[np.intp]],
+    ranks: Sequence[int],
+) -> dict[int, NDArray[np.float64]]:
+    """By rank, what geometric harmonics on points X (n, d) miss of G (n, r) if each of the folds is held out in turn.
+
+    There is no closed form: without the held-out points the eigenvectors are others.
+    """
+    out, found = {rank: np.empty_like(G) for rank in ranks if rank <= len(X)}, 0
+    for held in folds:
+        rest = np.setdiff1d(np.arange(len(X)), held)
+        eigenvalues, V = pivoted_cholesky(kernel.values(X[rest]))
+        r = retained_modes(eigenvalues, len(rest), len(rest))
+        found, V, mean = max(found, r), V[:, :r], G[rest].mean(axis=0)
+        with blas_threads():
+            C = V.T @ (G[rest] - mean)
+            H = kernel.values(X[held], X[rest]) @ (V / eigenvalues[:r]) - V.mean(axis=0)
+            missed, first = G[held] - mean, 0
+            for rank, residuals in out.items():
+                missed -= H[:, first:rank] @ C[first:rank]
+                residuals[held], first = missed, rank
+    largest = next((rank for rank in out if rank >= found), None)
+    return {rank: residuals for rank, residuals in out.items() if largest is None or rank <= largest}
+
+
 @immutable
 class HarmonicFit(Fit):
     """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
@@ -297,6 +345,7 @@ class HarmonicFit(Fit):
     weights: Any = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
     expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
+    sketch: NDArray[np.float64] | None = saved(Array("n", "k", optional=True), default=None)
 
     training_points = property(lambda self: self.points * self.latent_scale)
 
@@ -311,6 +360,10 @@ class HarmonicFit(Fit):
     @property
     def radial(self) -> Radial:
         return Radial.gaussian(_distances.kernel_scale(self.epsilon))
+
+    def left_out(self, G, groups=None):
+        parts = np.random.default_rng(0).permutation(len(G))[:, None] if groups is None else groups
+        return harmonic_residuals(self.radial, self.points, G, folds_of(parts, 10), [self.rank])[self.rank]
 
     @cached_property
     def linear_map(self) -> LinearMap:
@@ -415,7 +468,8 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
             with blas_threads():
                 np.dot(weights, A[1:], out=expanded[1:])
             weights = None
-        return replace(fit, coefficients=A, weights=weights, expanded=expanded, invariants=invariants)
+        known = {"invariants": invariants, "sketch": sketched(full_fields(F), invariants.cell_weights)}
+        return replace(fit, coefficients=A, weights=weights, expanded=expanded, **known)
 
     def _harmonic_fit(self, X, F):
         """The fit to fields F, an array or Rows, without invariants."""

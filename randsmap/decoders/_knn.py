@@ -14,15 +14,16 @@ from sklearn.exceptions import ConvergenceWarning
 
 from randsmap._interface.arrays import check_samples, real_numbers, validate_data
 from randsmap._interface.callers import extrapolation_is_ignored, warn_caller
-from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, immutable, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._kernels import simplex as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, blocks_to_fill
+from randsmap._linalg.svd import sketched
 from randsmap._parallel import parallel_rows
 from randsmap.decoders._base import (
+    FIT_STATE,
     FieldRegressor,
     Fit,
     HoldsFit,
@@ -32,6 +33,7 @@ from randsmap.decoders._base import (
     is_fitted,
     of_fit,
 )
+from randsmap.maps.error_bar import with_error
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap, cell_subsets, in_units
 
@@ -210,6 +212,22 @@ class KNNFit(Fit):
         vars(other).update({name: value for name, value in vars(self).items() if name in _COMPUTED})
         return other
 
+    @property
+    def training_fields(self) -> _Values:
+        return sketched(self.fields)
+
+    def left_out(self, G, groups=None):
+        n, out = len(G), np.empty_like(G)
+        if groups is None:
+            fit = self.with_n_neighbors(min(self.n_neighbors, n - 1))
+            _by_rows(64, _kernel.mix, (G,), *fit.weights(self.latents, np.arange(n)), out)
+            return G - out
+        for g in groups:
+            rest = np.delete(np.arange(n), g)
+            fit = KNNFit(self.latents[rest], G[rest], self.latent_scale, None, min(self.n_neighbors, len(rest)))
+            out[g] = G[g] - fit.decode(self.latents[g])
+        return out
+
     @cached_property
     def leverage(self) -> Leverage:
         """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
@@ -371,7 +389,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         "partial_fit": "the decoder is its training fields: it is fitted again to more of them",
     }
 
-    _state = {"n_features_in_": Count("d"), "_fitted": Part(KNNFit, d="d", M="M"), **FIELD_STATE}
+    _state = {**FIT_STATE, "_fitted": Part(KNNFit, d="d", M="M")}
 
     n_neighbors: int = parameter(int, default=5, low=1, kw_only=False)
     objective: str = parameter(str, default="latent", words=("latent", "encoder"))
@@ -464,7 +482,9 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
         exclude: ArrayLike | None = None,
-    ) -> NDArray[np.float64]:
+        return_error: bool | str = False,
+        coverage: float = 0.9,
+    ) -> Any:
         """Decode latent points.
 
         Parameters
@@ -476,6 +496,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         exclude : array-like of int (n,) or None
             For each row the index of a training point that must not be its neighbour, or -1. With
             ``exclude=range(n)`` the training points are decoded without themselves.
+        {return_error}
 
         {returns_fields}
             Here it does not depend on them at all, nor on the number of threads.
@@ -498,7 +519,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         fit.decode(X, cells, fields, exclude)
         if exclude is None and not extrapolation_is_ignored():
             fit.trust.warn(self, X)
-        return self._field_shape.labelled(result, cells, out)
+        return with_error(self._field_shape.labelled(result, cells, out), self, X, return_error, coverage)
 
     def neighbor_weights(
         self, X: ArrayLike, *, exclude: ArrayLike | None = None

@@ -26,7 +26,7 @@ from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows, Rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.spectral import Spectral, lambda_path
-from randsmap._linalg.svd import field_modes, principal_coordinates
+from randsmap._linalg.svd import field_modes, principal_coordinates, sketched
 from randsmap._parallel import blas_threads
 from randsmap.decoders._base import (
     FIT_STATE,
@@ -52,6 +52,7 @@ from randsmap.decoders._ridge_fit import (
 )
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, RunningInvariants
+from randsmap.maps.error_bar import sample_rows
 from randsmap.maps.linear_map import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
@@ -233,16 +234,22 @@ class RandomFeatureRegression(RidgeDecoder):
         # by errors of the fields themselves, before they become coordinates in modes
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
-        synthesis = None
-        if self.output_rank is not None:
+        synthesis, cell_weights = None, getattr(invariants, "cell_weights", None)
+        some = full_fields(F)[sample_rows(len(X))] if len(X) > 2000 else full_fields(F)
+        if self.output_rank is None:
+            known = {"sketch": sketched(some, cell_weights)}
+        else:
             synthesis, F = self._field_modes(F, invariants)
+            modes = np.asarray(F)[sample_rows(len(X))]
+            rest = np.square(field_norms(some[:] - synthesis[0], cell_weights=cell_weights)) - np.square(modes).sum(1)
+            known = {"sketch": modes, "truncated": np.sqrt(np.maximum(rest, 0))}
         if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             solution = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits).solve
         else:
             F, solution = full_fields(F), partial(_training_constrained, rows, invariants)
         # the points are kept for the leverage, while the caller may change X
-        known = {"invariants": invariants, "synthesis": synthesis, "n_samples": len(X), "weights": weights}
+        known |= {"invariants": invariants, "synthesis": synthesis, "n_samples": len(X), "weights": weights}
         fit = self._begin(features, scale, points=X.copy(), **known)
 
         def fit_with(regularization):
@@ -372,7 +379,7 @@ class RandomFeatureRegression(RidgeDecoder):
         with restored_on_error(self):
             self.__dict__.pop("_field_shape", None)
             features, scale = self._fit_map(validate_data(self, X, reset=True, min_samples=2))
-            self._fitted, self._stream = None, self._begin(features, scale)
+            self._fitted, self.calibrated_, self._stream = None, None, self._begin(features, scale)
         return self
 
     @available_if(check_streamable)
@@ -452,7 +459,7 @@ class RandomFeatureRegression(RidgeDecoder):
         after = before.with_fields(F, dtype)
         after.sums.check(X)
         # before the sums change: they note an interrupt, and a later call raises
-        self._fitted, self._stream = None, after
+        self._fitted, self.calibrated_, self._stream = None, None, after
         after.sums.add(X, F)
 
     def _streamed_map(self, X):
@@ -491,7 +498,7 @@ class RandomFeatureRegression(RidgeDecoder):
             satisfy the invariants together. The estimator then keeps the state it had.
         """
         check_mergeable(self, other)
-        self._fitted, self._stream = None, self.stream.merged(other.stream)
+        self._fitted, self.calibrated_, self._stream = None, None, self.stream.merged(other.stream)
         return self
 
     def solve(self) -> Self:

@@ -15,11 +15,13 @@ from randsmap._interface.parameters import Parameter, check_number
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
 from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
 from randsmap._linalg.products import multiply
+from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
 from randsmap._linalg.spectral import Spectral
 from randsmap.decoders._base import Fit, constrained, is_fitted
 from randsmap.features import SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
+from randsmap.maps.error_bar import sample_rows
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, feature_basis
 
@@ -41,6 +43,8 @@ class RidgeFit(Fit):
         Array("K+1", "M", optional=True), default=None
     )  # [mean; U^T] (r+1, M)
     points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
+    sketch: NDArray[np.float64] | None = saved(Array("s", "k", optional=True), default=None)  # of up to 2000 points
+    truncated: NDArray[np.float64] | None = saved(Array("s", low=0, optional=True), default=None)  # what modes miss
     n_samples: int = saved(Parameter(int, low=1), default=0)
     weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
     # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `completed`
@@ -132,6 +136,16 @@ class RidgeFit(Fit):
         if self.synthesis is None:
             return LinearMap(basis, self.coefficients, projected)
         return LinearMap(basis, self.synthesis, projected, self.coefficients)
+
+    def left_out(self, G, groups=None):
+        X, weights, n = self.points, self.weights, len(self.points)
+        if len(G) < n:  # of some points each counts as several
+            some = sample_rows(n)
+            X, weights = X[some], (np.ones(n) if weights is None else weights)[some] * (n / len(some))
+        rows = FeatureRows(self.features, X, bias=not self.free_bias, weights=weights)
+        root = np.ones((len(G), 1)) if weights is None else np.sqrt(weights)[:, None]
+        hat = RidgeFactor(rows, [self.regularization], "auto" if weights is None else "svd").hat()
+        return hat.residuals(root * G, self.regularization, groups) / root
 
     @cached_property
     def leverage(self) -> Leverage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import sufficient_rank
+from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.linear_map import Basis, LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
 
@@ -92,19 +94,28 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     return image
 
 
-def field_shape_of(image: Any, n_cells: int) -> tuple[int, ...] | None:
-    """The shape of a field that an image which C has opened names, if any; ValueError if it is forged."""
+def section_of(image: Any, name: str) -> NDArray[Any] | None:
+    """A section (rows, columns) of an image that C has opened, which has checked where it lies; None: it has none."""
     memory = np.frombuffer(image, np.uint8)
     count = int(memory[: _HEADER.itemsize].view(_HEADER)["n_sections"][0])
     table = memory[_HEADER.itemsize :][: count * _SECTION.itemsize].view(_SECTION)
-    for entry in table[table["id"] == _kernel.SECTIONS["field_shape"]]:
-        axes = min(int(entry["columns"]), 33)  # NumPy's arrays had at most 32; a forged number must not become memory
-        part = memory[int(entry["offset"]) :][: 8 * axes]
-        shape = tuple(part.view(np.int64).tolist()) if len(part) == 8 * axes else ()
-        if not 2 <= len(shape) <= 32 or min(shape) < 1 or math.prod(shape) != n_cells:
-            raise ValueError(f"the image is damaged: fields of {n_cells} cells do not have the shape {shape}")
-        return shape
+    types = {number: np.dtype(name) for name, number in _kernel.TYPES.items()}
+    for entry in table[table["id"] == _kernel.SECTIONS[name]]:
+        dtype, shape = types[int(entry["type"])], (int(entry["rows"]), int(entry["columns"]))
+        part = memory[int(entry["offset"]) :][: dtype.itemsize * math.prod(shape)]
+        return part.view(dtype).reshape(shape)
     return None
+
+
+def field_shape_of(image: Any, n_cells: int) -> tuple[int, ...] | None:
+    """The shape of a field that an image which C has opened names, if any; ValueError if it is forged."""
+    found = section_of(image, "field_shape")
+    if found is None:
+        return None
+    shape = tuple(found[:1, :33].ravel().tolist()) if found.dtype == np.int64 else ()  # NumPy's had at most 32 axes
+    if not 2 <= len(shape) <= 32 or min(shape) < 1 or math.prod(shape) != n_cells:
+        raise ValueError(f"the image is damaged: fields of {n_cells} cells do not have the shape {shape}")
+    return shape
 
 
 # -- Frozen decoders -------------------------------------------------------------------------------
@@ -239,11 +250,16 @@ class FrozenDecoder(FieldOutputMixin):
         invariant_values: float | ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        return_error: bool | str = False,
+        coverage: float = 0.9,
+    ) -> Any:
         """Decode latent points.
 
-        {latents} {invariant_values} {cells} {out} {returns_fields} {raises}
+        {latents} {invariant_values} {cells} {out} {return_error} {returns_fields} {raises}
         """
+        if return_error is not False:
+            fields = self.predict(X, invariant_values=invariant_values, cells=cells, out=out)
+            return with_error(fields, self, X, return_error, coverage)
         if invariant_values is None and cells is None and type(X) is np.ndarray and len(X) <= 8:
             fields = np.empty((len(X), self._n_cells)) if out is None else out
             try:
@@ -253,6 +269,14 @@ class FrozenDecoder(FieldOutputMixin):
                 pass
         X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
         return self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
+
+    @cached_property
+    def error_bar_(self) -> ErrorBar:
+        """How far decoded fields may be off; AttributeError without ``freeze(error_bar=True)``."""
+        matrix = section_of(self.linear_map.kernel.source, "error_bar")
+        if matrix is None:
+            raise AttributeError("the image has no error bar: decoder.freeze(error_bar=True) puts it there")
+        return ErrorBar.of_matrix(np.array(matrix, dtype=float), self.n_components)
 
     jacobian = jacobian
     jvp = jvp
@@ -317,6 +341,7 @@ def freeze(
     kind: str = "features",
     latents: ArrayLike | None = None,
     max_bytes: int = MAX_BYTES,
+    error_bar: bool = False,
     encoder: Any = None,
 ) -> FrozenDecoder:
     """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
@@ -338,6 +363,9 @@ def freeze(
         Points such as those that will be decoded. None: the box of the training points, which POD does not know.
     max_bytes : int
         Largest table.
+    error_bar : bool
+        With what `predict` needs for return_error=True: d + 3 numbers for each of at most 2000 training points, which
+        C does not read.
     encoder : fitted encoder or None
         What `ManifoldModel.freeze` adds.
 
@@ -392,6 +420,8 @@ def freeze(
                 arrays[name] = (arrays[name] / np.sqrt(weights)).astype(arrays[name].dtype)
     if len(self.field_shape_) > 1:
         arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
+    if error_bar:
+        arrays["error_bar"] = (self if encoder is None else encoder).error_bar_.matrix
     image = assembled(
         map_arrays(
             linear.basis,

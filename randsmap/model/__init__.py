@@ -1,7 +1,7 @@
 """Models of a solution manifold: an encoder and a decoder together, and what is built upon them."""
 
 from randsmap._interface.callers import public
-from randsmap.model._errors import reconstruction_errors
+from randsmap.model._errors import calibrate, reconstruction_errors
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
@@ -13,6 +13,7 @@ __all__ = [
     "ParametricModel",
     "SampledModel",
     "ShiftRegistration",
+    "calibrate",
     "reconstruction_errors",
     "sample_cells",
 ]

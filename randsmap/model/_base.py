@@ -20,6 +20,7 @@ from randsmap._linalg.scales import median_norm
 from randsmap.decoders._base import available_if, require
 from randsmap.decoders._conservative import LeverageOfPart
 from randsmap.invariants import norm_weights, own_values
+from randsmap.maps.error_bar import ErrorBar, sample_rows
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
@@ -68,11 +69,11 @@ def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> E
 
 def decoded_errors(model: Any, latents: Any, fields: Rows, measures: Mapping[str, Errors]) -> dict[str, _Values]:
     """Errors, by each of the measures, of the fields at latents; the true fields (n, M) are read by blocks."""
-    Y, parts = np.asarray(latents), []
+    Y, parts, decode = np.asarray(latents), [], getattr(model, "inverse_transform", None) or model.predict
     if len(Y) != len(fields):
         raise ValueError(f"parameters must have a row for each of {len(fields)} snapshots, got {len(Y)}")
     for start, stop, F in fields.blocks(what="errors"):
-        decoded = np.asarray(model.inverse_transform(Y[start:stop], **own_values(model, F))).reshape(F.shape)
+        decoded = np.asarray(decode(Y[start:stop], **own_values(model, F))).reshape(F.shape)
         parts.append([errors(F, decoded) for errors in measures.values()])
     return dict(zip(measures, map(np.concatenate, zip(*parts, strict=True)), strict=True))
 
@@ -89,6 +90,18 @@ class HeldOutErrors:
     n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
     at_parameters: bool = saved(Parameter(bool))  # fields that are predicted at parameters, not encoded and decoded
     along_trajectories: bool = saved(Parameter(bool))  # without groups, though snapshots follow each other in time
+    # latents of the rows, or parameters, and the norms of their fields: for the error bar
+    points: _Values | None = saved(Array("k", "d", optional=True, empty=True), default=None)
+    norms: _Values | None = saved(Array("k", low=0, optional=True, empty=True), default=None)
+
+    @property
+    def error_bar(self) -> ErrorBar | None:
+        """The error bar of these errors; None if there are too few."""
+        if self.points is None or self.norms is None or len(self.rows) < 3:
+            return None
+        some = sample_rows(len(self.rows))
+        errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error
+        return ErrorBar(self.points[some], errors[some], self.norms[some], self.groups[some], np.array([1.0, 0.0]))
 
     @property
     def mean(self) -> float:

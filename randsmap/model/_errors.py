@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -11,19 +12,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import GroupKFold, KFold
-from sklearn.utils.validation import has_fit_parameter
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
-from randsmap._interface.arrays import check_samples
+from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._io.progress import steps
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows, taken
-from randsmap._linalg.scales import in_norm, median_norm, standard_deviations
+from randsmap._linalg.scales import error_scales, in_norm, median_norm, standard_deviations
+from randsmap.decoders import AutoDecoder
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
+from randsmap.maps.error_bar import neighbors_in_file
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
 from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, model_texts, relative_errors
-from randsmap.model._manifold import fitted_parts
+from randsmap.model._manifold import ManifoldModel, fitted_parts
+from randsmap.model._parametric import ParametricModel
 
 _Values = NDArray[np.float64]
 WARNINGS = "snapshots follow each other", "nearly equal latents"  # how `cautions_in_words` begin
@@ -88,10 +92,10 @@ def held_out_errors(
     rows, layout = flattened(snapshots, "snapshots")
     n = len(Rows.of(rows, "snapshots"))
     labels = check_groups(groups, n)
-    most = 5  # scikit-learn's number
+    most, searches = 5, has_fit_parameter(_searching_part(model), "groups")  # scikit-learn's number
     folds: Any = KFold(min(most, n), shuffle=True, random_state=random_state)
     if labels is not None:
-        if parameters is None and not has_fit_parameter(model.decoder, "groups"):
+        if parameters is None and not searches:
             most = min(12, max(most, 5000 // n))
         folds = GroupKFold(min(most, labels.max() + 1))
     splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(1, 5000 // n)]
@@ -105,10 +109,11 @@ def held_out_errors(
             known = None if labels is None or len(np.unique(labels[train])) < 2 else labels[train]
             try:
                 fitted, fields = clone(model), layout.restored(taken(rows, train, "snapshots"))
-                if parameters is None:
+                data = (fields,) if parameters is None else (parameters[train], fields)
+                if isinstance(fitted, ManifoldModel):
                     fitted_parts(fitted, fields, known)
                 else:
-                    fitted.fit(parameters[train], fields, groups=known)
+                    fitted.fit(*data, **({"groups": known} if searches else {}))
                 left_out = taken(rows, test, "snapshots")
                 there = None if parameters is None else parameters[test]
                 decoding, latents = _latents(fitted, layout.restored(left_out), there)
@@ -133,7 +138,77 @@ def _latents(model: Any, snapshots: Any, parameters: Any) -> tuple[Any, Any]:
     """The model that decodes, and the latents of snapshots or of parameters."""
     if parameters is None:
         return model, model.transform(snapshots)
-    return model.model_, model.latents(parameters)
+    return (model.model_, model.latents(parameters)) if hasattr(model, "latents") else (model, parameters)
+
+
+def _searching_part(model: Any) -> Any:
+    """The decoder, or what a model fits with the labels of groups if that has a search."""
+    if isinstance(model, ParametricModel):
+        return AutoDecoder() if model.regressor is None else model.regressor
+    return getattr(model, "decoder", None) or model
+
+
+def judged(model: Any, held_out: HeldOutErrors, snapshots: Any, points: Any = None) -> HeldOutErrors:
+    """Held-out errors of snapshots with what an error bar needs of the fitted model: their latents, or `points`."""
+    rows, layout = flattened(snapshots, "snapshots")
+    fields = taken(rows, held_out.rows, "snapshots")
+    if points is None:
+        points = np.asarray(model.leverage_points(model.transform(layout.restored(fields))), float)
+    else:
+        points = points[held_out.rows]
+    norms = error_scales(field_norms(fields, cell_weights=norm_weights(layout.shape, model)))
+    return replace(held_out, points=np.ascontiguousarray(points), norms=norms)
+
+
+def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike | None = None) -> Any:
+    """Make the error bar of a fitted decoder or model from fits without parts of its training data.
+
+    Decoders know theirs from single fields left out. This is for whole groups, for models, whose encoders err as well
+    (`autotune` and ``randsmap fit`` have done it), and for other packages' regressors.
+
+    Parameters
+    ----------
+    estimator : fitted decoder, ManifoldModel, ShiftRegistration or ParametricModel
+        Clones of it are fitted up to 5 times, with groups up to 12 times unless they search.
+    X : array-like (n, ...)
+        What it was fitted to: latents, snapshots, or parameters.
+    y : array-like (n, M) or (n, *shape), or None
+        The fields, for decoders and ParametricModel.
+    groups : array-like (n,) or None
+        Labels of groups that are left out as a whole. None: snapshots at random.
+
+    Returns
+    -------
+    estimator
+        The same one, whose ``predict(..., return_error=True)`` uses it.
+
+    Raises
+    ------
+    sklearn.exceptions.NotFittedError, ValueError, TypeError
+        If it is not fitted, the arrays do not fit to it, or all fits without a part fail.
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> latents = np.random.default_rng(0).uniform(size=(60, 1))
+    >>> fields = np.hstack([np.sin(6 * latents), np.cos(6 * latents)])
+    >>> decoder = randsmap.KernelDecoder(regularization=1e-6).fit(latents, fields)
+    >>> decoder = randsmap.model.calibrate(decoder, latents, fields, groups=np.arange(60) // 6)
+    >>> decoder.predict([[0.5]], return_error=True)[1].shape
+    (1,)
+    """
+    check_is_fitted(estimator)
+    check_samples(X=X, y=y, groups=groups)
+    fields, points = (X, None) if y is None else (y, as_array(X if np.ndim(X) > 1 else np.reshape(X, (-1, 1)), "X"))
+    if points is not None and len(points) != np.shape(fields)[0]:
+        raise ValueError(f"X and y must have the same number of rows, got {len(points)} and {np.shape(fields)[0]}")
+    found = judged(estimator, held_out_errors(estimator, fields, parameters=points, groups=groups), fields, points)
+    if found.error_bar is None:
+        raise ValueError(f"there is nothing to judge {type(estimator).__name__} by: {found.in_words}")
+    if hasattr(estimator, "held_out_"):
+        estimator.held_out_ = found
+    estimator.calibrated_ = found.error_bar.with_growth_of(estimator.closed_error_bar)
+    return estimator
 
 
 def _measures(model: Any, F: Rows) -> dict[str, Errors]:
@@ -191,19 +266,9 @@ def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterato
 def trajectories_in_words(snapshots: Any) -> str | None:
     """A sentence if the nearest field of many snapshots is a neighbour in the file, which chance does not explain."""
     sample = Sample.of(snapshots)
-    rows, n = sample.rows, len(sample.rows)
-    if n < 3:  # far too few to tell
+    share = neighbors_in_file(sample.rows, sample.nearest[1]) if len(sample.rows) > 2 else 0
+    if not share:
         return None
-    lags = np.bincount(np.abs(rows[sample.nearest[1]] - rows), minlength=n)[:n]
-    windows = 2 ** np.arange(max(1, int(np.log2(n)) - 2))
-    near, expected = np.cumsum(lags)[windows], 2 * windows * n / (n - 1)
-    # trajectories one after the other have neighbours within a window, those of alternating rows at one lag
-    counts, chance = np.append(near, lags.max()), np.append(expected, 2 * n / (n - 1))
-    # of 3000 sets of 10 to 1000 random fields in random order the largest excess was 6.3
-    found = (counts >= 0.1 * n) & (counts - chance > 7.5 * np.sqrt(chance))
-    if not found.any():
-        return None
-    share = counts[found].max() / n
     return (
         f"{WARNINGS[0]} as in trajectories: for {share:.0%} of them the nearest field is a neighbour in "
         "the file. Errors of snapshots left out one by one are then errors between neighbours in time, and fields of "

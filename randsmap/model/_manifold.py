@@ -31,6 +31,7 @@ from randsmap._parallel import tile_rows
 from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if, require, why_not
 from randsmap.invariants import norm_weights, own_values
+from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.linear_map import nearest_latents
 from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
@@ -118,6 +119,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         "decoder_": Part("predict", n_in="d", n_out="M", optional=True),
         "training_latents_": Array("n", "d", optional=True),
         "held_out_": Part(HeldOutErrors, optional=True),
+        "calibrated_": Part(ErrorBar, optional=True),
         **FIELD_STATE,
     }
 
@@ -231,10 +233,12 @@ class ManifoldModel(ReconstructionMixin, Model):
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: NDArray[np.float64] | None = None,
-    ) -> NDArray[np.float64]:
+        return_error: bool | str = False,
+        coverage: float = 0.9,
+    ) -> Any:
         """Fields at latents.
 
-        {latents} {consistency} {invariant_values} {cells} {out} {returns_fields} {raises}
+        {latents} {consistency} {invariant_values} {cells} {out} {return_error} {returns_fields} {raises}
 
         Notes
         -----
@@ -244,18 +248,21 @@ class ManifoldModel(ReconstructionMixin, Model):
         """
         check_samples(X=X, invariant_values=invariant_values)
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
-        X = latents_of(X, self.encoder_)
+        X = given_latents = latents_of(X, self.encoder_)
         consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
         if self._lacks_rows(X):
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
             shape = self.field_shape_ if cells is None else (len(given["cells"]),)
-            return self._field_shape.labelled(output(out, None, (0, *shape)), cells, out)
+            fields = self._field_shape.labelled(output(out, None, (0, *shape)), cells, out)
+            return with_error(fields, self, X, return_error, coverage)
         if consistency:
             # the encoder needs whole fields: `cells` and `out` are for the last decoding
             values = {} if invariant_values is None else {"invariant_values": invariant_values}
             X = self._consistent(as_array(X, "X"), functools.partial(decode, **values), consistency)
         fields = decode(X, **given)
-        return self._field_shape.labelled(self._as_given(fields)) if cells is None and out is None else fields
+        if cells is None and out is None:
+            fields = self._field_shape.labelled(self._as_given(fields))
+        return with_error(fields, self, given_latents, return_error, coverage)
 
     def _as_given(self, fields: Any) -> Any:
         """Whole fields, or their tangents, in the shape of those of `fit`; other packages' decoders return rows."""
@@ -290,12 +297,13 @@ class ManifoldModel(ReconstructionMixin, Model):
         kind: str = "features",
         latents: ArrayLike | None = None,
         max_bytes: int = MAX_BYTES,
+        error_bar: bool = False,
     ) -> FrozenModel:
         """Encoder and decoder as one immutable block of memory, which works without Python; see `FrozenModel`.
 
         Parameters
         ----------
-        precision, tol, kind, latents, max_bytes
+        precision, tol, kind, latents, max_bytes, error_bar
             As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps`, whose
             distances are measured in the fewest principal components that give their latents to `tol` of the largest.
 
@@ -318,9 +326,8 @@ class ManifoldModel(ReconstructionMixin, Model):
                     "that are linear in the package's random features and kernels"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                 )
-        return parts[1].freeze(
-            precision=precision, tol=tol, kind=kind, latents=latents, max_bytes=max_bytes, encoder=self
-        )
+        options = {"kind": kind, "latents": latents, "max_bytes": max_bytes, "error_bar": error_bar}
+        return parts[1].freeze(precision=precision, tol=tol, **options, encoder=self)
 
     def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
         """The encoder's sections of an image, and what its latents are projected with."""
@@ -466,7 +473,7 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
     rows = field_rows(model, X, reset=True)
     Rows.validated(model, rows, reset=True)  # of large ones the parts check the values
     model.encoder_, model.decoder_ = encoder, decoder
-    model.held_out_ = model.training_latents_ = None
+    model.held_out_ = model.training_latents_ = model.calibrated_ = None
     return model
 
 

@@ -11,15 +11,18 @@ from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import check_samples, real_numbers, validate_data
-from randsmap._interface.callers import warn_caller
+from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import standard_deviations
+from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
-from randsmap.model._base import HeldOutErrors, Model, decoded_errors, model_texts, relative_errors
+from randsmap.invariants import norm_weights
+from randsmap.maps.error_bar import HOW, ErrorBar, with_error
+from randsmap.metrics import field_norms
+from randsmap.model._base import Errors, HeldOutErrors, Model, decoded_errors, model_texts, relative_errors
 
 
 @model_texts
@@ -77,6 +80,8 @@ class ParametricModel(Model):
         "regressor_": Part("predict", n_in="p", n_out="k"),
         "_roles": Array("k", dtype=np.intp, low=0, high=2),  # latent, cosine of a latent, sine behind all latents
         "held_out_": Part(HeldOutErrors, optional=True),
+        "calibrated_": Part(ErrorBar, optional=True),
+        "_missed": Array("n", low=0, optional=True),
     }
 
     field_shape_ = property(attrgetter("model_.field_shape_"), doc="Shape of a field.")
@@ -132,7 +137,8 @@ class ParametricModel(Model):
                     f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
                 )
             self.model_ = clone(self.model).fit(snapshots)
-            latents = np.array(self.model_.transform(snapshots))
+            encoded = np.asarray(self.model_.transform(snapshots))
+            latents = np.array(encoded)
             held_out = {} if groups is None else {"groups": groups}
             roles = np.zeros(latents.shape[1], dtype=np.intp)
             for j in self._angles():
@@ -145,6 +151,10 @@ class ParametricModel(Model):
             _warn_of_undetermined(X, latents)
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_: HeldOutErrors | None = None
+            self.calibrated_, self._missed = None, None
+            if getattr(self.model_, "decoder_", self) is None:  # modes miss what a decoder's error bar would know of
+                rows = Rows.of(flattened(snapshots, "snapshots")[0])
+                self._missed = decoded_errors(self.model_, encoded, rows, self._l2_measure(rows))["l2"]
         return self
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
@@ -156,7 +166,10 @@ class ParametricModel(Model):
         X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
         if not len(X):  # scikit-learn's regressors want some rows
             return np.asarray(self.model_.transform(named(self.model_, np.empty((0, *self.field_shape_)))))
-        found = np.asarray(self.regressor_.predict(X)).reshape(len(X), -1)
+        return self._latents_of(np.array(self.regressor_.predict(X)).reshape(len(X), -1))
+
+    def _latents_of(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Latents of what the regressor predicts."""
         found[:, self._roles == 1] = np.arctan2(found[:, self._roles == 2], found[:, self._roles == 1])
         latents: NDArray[np.float64] = found[:, self._roles < 2]
         for j in self._angles():
@@ -167,12 +180,39 @@ class ParametricModel(Model):
         """Latents that are angles."""
         return getattr(self.model_, "angles", ())
 
-    def predict(self, parameters: ArrayLike, **options: Any) -> NDArray[np.float64]:
+    def _l2_measure(self, fields: Rows) -> dict[str, Errors]:
+        return {"l2": relative_errors(fields, self.field_shape_, self)}
+
+    def closed_error_bar(self) -> ErrorBar:
+        """What decoded fields change if latents are regressed without a snapshot, and the error bar of the model."""
+        fit: Any = getattr(self.regressor_, "fitted", None)
+        if fit is None or fit.fields_of(fit.training_fields).shape[1] != len(self._roles):
+            raise AttributeError(f"the held-out errors of a {type(self.regressor_).__name__} are not known: {HOW}")
+
+        def judge(rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
+            latents = self._latents_of(fit.fields_of(G))
+            fields = Rows(np.asarray(self.model_.inverse_transform(latents)).reshape(len(latents), -1))
+            norms = error_scales(field_norms(fields, cell_weights=norm_weights(self.field_shape_, self)))
+
+            def errors(G_missed: NDArray[np.float64]) -> NDArray[np.float64]:
+                moved = self._latents_of(fit.fields_of(G - G_missed))
+                known = self.model_.error_bar_.at(moved, 0.5) if self._missed is None else self._missed[rows]
+                return np.hypot(decoded_errors(self.model_, moved, fields, self._l2_measure(fields))["l2"], known)
+
+            return norms, errors
+
+        with extrapolation_ignored():
+            return fit.error_bar(judge).with_growth_of(lambda: self.model_.error_bar_)
+
+    def predict(
+        self, parameters: ArrayLike, *, return_error: bool | str = False, coverage: float = 0.9, **options: Any
+    ) -> Any:
         """Fields at parameters.
 
         Parameters
         ----------
         {parameters}
+        {return_error}
         **options
             Passed to the model's `inverse_transform`: invariant_values, cells, out, ...
 
@@ -180,7 +220,10 @@ class ParametricModel(Model):
         """
         check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
         latents = self.latents(parameters)
-        return self.model_.inverse_transform(latents, **options)
+        fields = self.model_.inverse_transform(latents, **options)
+        if return_error is False:
+            return fields
+        return with_error(fields, self, self.leverage_points(parameters), return_error, coverage)
 
     def leverage_points(self, X: Any) -> Any:
         return validate_data(self, _as_columns(X), reset=False)
@@ -199,7 +242,7 @@ class ParametricModel(Model):
         check_samples(parameters=parameters, snapshots=snapshots)
         F = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
         latents = self.latents(parameters)
-        errors = decoded_errors(self.model_, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})
+        errors = decoded_errors(self.model_, latents, F, self._l2_measure(F))
         return -float(errors["l2"].mean())
 
 

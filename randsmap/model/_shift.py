@@ -15,6 +15,7 @@ from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap.decoders._base import available_if, require
 from randsmap.invariants import decoding_part, norm_weights
+from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.model._base import Model, ReconstructionMixin, model_texts
 from randsmap.model._manifold import ManifoldModel
 
@@ -81,6 +82,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         "n_features_in_": Count("M"),
         "model_": Part(ManifoldModel, M="M"),
         "_lengths": Array(3, dtype=np.intp, low=1),
+        "calibrated_": Part(ErrorBar, optional=True),
         **FIELD_STATE,
     }
 
@@ -108,6 +110,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
             X = validate_data(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
             self._lengths = self._checked_lengths(X.shape[1])
             self.model_ = clone(self.model).fit(self._in_shape(self._aligned(X)[1]))
+            self.calibrated_ = None
             self._check_symmetry()  # after the fit, which turns the parameters into invariants of each cell
         return self
 
@@ -191,8 +194,10 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
         out: _Values | None = None,
+        return_error: bool | str = False,
+        coverage: float = 0.9,
         **options: Any,
-    ) -> _Values:
+    ) -> Any:
         """Fields at latents.
 
         Parameters
@@ -201,6 +206,7 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
             theta, any real number, and the latents of the aligned field.
         invariant_values, cells, out, **options
             As for `ManifoldModel.inverse_transform`; `cells` saves no time.
+        {return_error}
 
         {returns_fields} {raises}
         """
@@ -216,10 +222,11 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         else:
             fields = self._in_shape(fields)
         if out is None:
-            return self._field_shape.labelled(fields, cells)
-        out = output(out, None, fields.shape)
-        out[:] = fields.reshape(out.shape)
-        return out
+            fields = self._field_shape.labelled(fields, cells)
+        else:
+            out = output(out, None, fields.shape)
+            out[:] = fields.reshape(out.shape)
+        return with_error(fields if out is None else out, self, Y, return_error, coverage)
 
     def _theta_and_shape(self, X: ArrayLike) -> tuple[_Values, _Values]:
         check_fitted(self, "model_")

@@ -166,7 +166,11 @@ def write_model_report(
         title=title,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
-        sentences=[*facts_in_words(given, rows, labels), *_sentences(model, found, worst[0])],
+        sentences=[
+            *facts_in_words(given, rows, labels),
+            *_sentences(model, found, worst[0]),
+            *_error_bar(given, found, parameters),
+        ],
         has_leverage=found.leverage is not None,
         summary=_summary(found),
         worst=_worst_table(found, labels),
@@ -470,6 +474,18 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
         examined = "" if len(found.leverage) == n else f" of {len(found.leverage)} that were examined"
         verb = "lies" if beyond <= 1 else "lie"
         yield f"{who}{examined} {verb} beyond the leverage limit {found.limit:.3g}, where fields are extrapolated."
+
+
+def _error_bar(model: Any, found: Evaluation, parameters: Any) -> Iterator[str]:
+    """How often the error bar holds for the snapshots, if the model has one that does not take minutes."""
+    quick = getattr(model, "calibrated_", None) or leverage_cost(decoding_part(model)) <= 1e12
+    if quick and hasattr(model, "error_bar_") and hasattr(model, "leverage_points"):
+        points = model.leverage_points(found.latents if parameters is None else parameters)
+        bar = model.error_bar_.at(points, 0.9)
+        yield (
+            f"Error bar for 90 % of new snapshots: {percent(np.median(bar))} in the median, {percent(bar.max())} at "
+            f"most. It holds for {np.mean(found.l2 <= bar):.0%} of these snapshots."
+        )
 
 
 def _counted(n: int, what: str) -> str:

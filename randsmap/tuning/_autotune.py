@@ -40,7 +40,7 @@ from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel, ParametricModel
-from randsmap.model._errors import Sample, cautions_in_words, held_out_errors, trajectories_in_words
+from randsmap.model._errors import Sample, cautions_in_words, held_out_errors, judged, trajectories_in_words
 from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines
@@ -203,7 +203,7 @@ def autotune(
     best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), **n_steps)
     assembled(best_model, snapshots, whole.encoder_, found.best_decoder_)
     # the decoder is searched for anew without the samples held out
-    best_model.held_out_ = held_out_errors(whole, snapshots, groups=groups)
+    best_model.held_out_ = judged(best_model, held_out_errors(whole, snapshots, groups=groups), snapshots)
     for text in cautions_in_words(best_model, sample, groups):
         warn_caller(text)
     return Bunch(
@@ -573,7 +573,7 @@ def choose_parametric(
         if error < 0.9 * errors[best]:
             best = index
     fitted = candidates[best].fit(parameters, snapshots, groups=groups)
-    fitted.held_out_ = held_out[best]
+    fitted.held_out_ = judged(fitted, held_out[best], snapshots, X)
     return Bunch(
         best_model_=fitted, held_out_errors_=np.array(errors), best_index_=best, repeated_values_=_repeated_values(X)
     )

@@ -74,7 +74,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(ENCODER_MODES)       /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */            \
     X(ENCODER_ROWS)        /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */ \
     X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension */                                                 \
-    X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */
+    X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */ \
+    X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups: for Python alone */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \

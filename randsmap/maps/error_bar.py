@@ -1,0 +1,241 @@
+"""Error bars: how far decoded fields may be off, from the errors of training fields that were left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.metrics import pairwise_distances_chunked
+
+from randsmap._interface.callers import quiet, warn_caller
+from randsmap._interface.parameters import Parameter, check_number
+from randsmap._interface.state import Array, check_state, declared_state, immutable, saved
+from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.scales import standard_deviations
+
+_Values = NDArray[np.float64]
+_Labels = NDArray[np.intp]
+HOW = "randsmap.model.calibrate(estimator, *training data) finds held-out errors by fits without parts of them"
+
+
+@immutable
+class ErrorBar:
+    """Errors that decoded fields do not exceed with a given probability.
+
+    That of a latent point is the geometric mean of the errors of the six nearest training fields, each left out of the
+    fit, times the root of its distance from the nearest (over theirs from others), times a conformal quantile: that of
+    the same ratio over the training points, each judged without itself or its group. Where the middle of the nearest
+    points is farther away than of 80 % of the training points, a power of that distance follows, by least squares from
+    fields left out in blocks, eighths of the points; from twice as far on also what the worst block then exceeds.
+
+    References
+    ----------
+    V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, Springer (2005); H. Papadopoulos, V.
+    Vovk and A. Gammerman, J. Artif. Intell. Res. 40 (2011) (scaled by what the nearest neighbours miss).
+    """
+
+    points: _Values = saved(Array("n", "d"))  # training points, or some of them in their order
+    errors: _Values = saved(Array("n", low=0))  # of their fields, left out, over `norms`
+    norms: _Values = saved(Array("n", low=0))
+    groups: _Labels = saved(Array("n", dtype=np.intp, low=0))  # what was left out with each
+    growth: _Values = saved(Array(2, low=0))  # the power of the distance, and the logarithm of what blocks exceed
+
+    def _restore(self) -> None:
+        if len(self.points) < 3 or np.ptp(self.groups) == 0:
+            raise ValueError(f"an error bar of {len(self.points)} points, or of one group")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name in declared_state(type(self))}
+
+    @property
+    def matrix(self) -> _Values:
+        """Everything, as an image holds it: a row (d + 3) for each point, before them one with the growth."""
+        rows = np.column_stack([self.points, self.errors, self.norms, self.groups])
+        return np.vstack([np.pad(self.growth, (0, rows.shape[1] - 2)), rows])
+
+    @classmethod
+    def of_matrix(cls, matrix: _Values, d: int) -> Self:
+        """The bar of a section of an image, which may be forged."""
+        if matrix.shape[1] != d + 3 or len(matrix) < 2 or not (np.abs(matrix) < 1e150).all():
+            raise ValueError(f"the image is damaged: an error bar of shape {matrix.shape}, or numbers too large")
+        errors, norms, groups = np.ascontiguousarray(matrix[1:, d:].T)
+        bar = cls(matrix[1:, :d].copy(), errors, norms, groups.astype(np.intp), matrix[0, :2].copy())
+        check_state(bar)
+        bar._restore()
+        return bar
+
+    @quiet
+    def grown(self, blocks: _Labels, apart: _Values) -> ErrorBar:
+        """With the growth that errors `apart` (n,) show, of fields left out with all of the block of each."""
+        errors, inside, away = self._judged(np.ones(len(self.errors)))
+        distances, near = _others(self._scaled, blocks)
+        beside, theirs = self._local(errors, self._scaled, distances, near, blocks)
+        outside = np.log(np.maximum(apart, errors.min())) - beside
+        power = np.clip(theirs @ (outside - np.median(inside)) / max(theirs @ theirs, 1e-300), 0.0, 4.0)
+        worst = max(np.quantile((outside - power * theirs)[own], 0.9) for own in members(blocks))
+        excess = max(worst - np.quantile(inside - power * away, 0.9), 0.0)
+        return replace(self, growth=np.array([power, excess]))
+
+    def with_growth_of(self, closed: Callable[[], ErrorBar]) -> ErrorBar:
+        """With the growth of another bar at least, if there is one."""
+        with suppress(AttributeError):
+            return replace(self, growth=np.maximum(self.growth, closed().growth))
+        return self
+
+    @quiet
+    def at(self, X: _Values, coverage: float, *, absolute: bool = False) -> _Values:
+        """Bounds (L,) at points X (L, d), relative to the norm of a field or `absolute`."""
+        coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
+        errors, scores = self._absolute if absolute else self._relative
+        rank = int(np.ceil(round((len(scores) + 1) * coverage, 9)))
+        if rank > len(scores):  # so much cannot be known of so few
+            return np.full(len(X), np.inf)
+        x = np.ascontiguousarray(X / self.unit)
+        local, away = self._local(errors, x, *self.index.query(x, self._nearest[1].shape[1]))
+        bounds: _Values = np.exp(local + self._growing(away) + scores[rank - 1])
+        return bounds
+
+    # -- Computed once, when they are first needed ---------------------------------------------------------
+    unit = cached_property(lambda self: standard_deviations(self.points))
+    _scaled = cached_property(lambda self: np.ascontiguousarray(self.points / self.unit))
+    index = cached_property(lambda self: NeighborIndex(self._scaled))
+    # of each point the distances from the nearest ones of other groups, and these
+    _nearest = cached_property(lambda self: _others(self._scaled, self.groups))
+    _relative = cached_property(lambda self: self._calibrated(np.ones(len(self.errors))))
+    _absolute = cached_property(lambda self: self._calibrated(self.norms))
+
+    @cached_property
+    def in_time(self):
+        """True if fields were left out one by one, though they follow each other in time."""
+        alone = len(np.unique(self.groups)) == len(self.groups)
+        return alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
+
+    @cached_property
+    def _usual(self):
+        """The distance from the middle of the nearest that 80 % of the training points do not exceed."""
+        return float(np.quantile(self._ratios(self._scaled, *self._nearest, self.groups)[1], 0.8))
+
+    def _ratios(self, x, distances, near, labels=None):
+        """Logarithms of distances from the nearest, and from the middle of those near, over theirs from others.
+
+        With labels points of their own group do not count among these, but in the first ratio they do: the errors of
+        those near are smaller by them, too.
+        """
+        gaps, others = self._nearest
+        theirs = gaps[near]
+        if labels is not None:
+            theirs = np.where(labels[others[near]] == labels[:, None, None], gaps[near, -1:], theirs)
+        middle = np.linalg.norm(x - self._scaled[near].mean(axis=1), axis=1)
+        spacing, whole = (np.maximum(gap.mean(axis=1), 1e-9) for gap in (theirs.min(axis=2), gaps[near, 0]))
+        at_least = 0.5  # errors are not small only because a point is one of the training points
+        return np.log(np.maximum(distances[:, 0] / whole, at_least)), np.log(np.maximum(middle / spacing, at_least))
+
+    def _local(self, errors, x, distances, near, labels=None):
+        """Logarithm of the errors near points, by the distance, and of the distance over the usual one, at least 0."""
+        ratio, middle = self._ratios(x, distances, near, labels)
+        return np.log(errors)[near].mean(axis=1) + 0.5 * ratio, np.maximum(middle - self._usual, 0)
+
+    def _growing(self, away):
+        """Logarithm of the growth at distances from `_local`."""
+        return self.growth[0] * away + np.clip(away / np.log(2), 0, 1) * self.growth[1]
+
+    def _judged(self, sizes):
+        """Errors above round-off, and of the training points logarithms of theirs over those near, and distances."""
+        errors = self.errors * sizes
+        errors = np.maximum(errors, max(1e-6 * float(errors.mean()), 1e-200))  # of a logarithm
+        local, away = self._local(errors, self._scaled, *self._nearest, self.groups)
+        return errors, np.log(errors) - local, away
+
+    @quiet
+    def _calibrated(self, sizes):
+        """Errors above round-off, and the sorted logarithms of what the training points' exceed."""
+        errors, inside, away = self._judged(sizes)
+        return errors, np.sort(inside - self._growing(away))
+
+
+def found_error_bar(self: Any) -> ErrorBar:
+    """How far decoded fields may be off: what `predict` or `inverse_transform` asks with return_error=True.
+
+    Of a model that has held-out errors it is made of these, the encoder's errors included; else that of its part.
+    """
+    if self.calibrated_ is None:
+        held_out = getattr(self, "held_out_", None)
+        judged = None if held_out is None else held_out.error_bar
+        self.calibrated_ = self.closed_error_bar() if judged is None else judged.with_growth_of(self.closed_error_bar)
+    return self.calibrated_
+
+
+def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, coverage: float) -> Any:
+    """What `predict` returns: the fields, and if it is asked for the estimator's error bar at points X (n, d)."""
+    if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
+        return fields
+    bar = estimator.error_bar_
+    errors = bar.at(np.asarray(X), coverage, absolute=return_error == "absolute")
+    if bar.in_time:
+        warn_caller(
+            "the error bar is that of fields left out one by one, but the training points follow each other as in "
+            "trajectories: a field of a new trajectory may be far worse. Leave whole ones out: AutoDecoder.fit, "
+            "autotune and randsmap.model.calibrate take groups=labels, the command line --groups FILE"
+        )
+    return fields, errors
+
+
+def sample_rows(n: int) -> _Labels:
+    """All of n rows, or of more than 2000 so many, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, 2000)).astype(np.intp))
+
+
+def eighths(points: _Values) -> _Labels:
+    """Numbers of blocks (n,) of the points (n, d): halves along the widest coordinate, halved again twice."""
+    labels, points = np.zeros(len(points), np.intp), points / standard_deviations(points)
+    for _ in range(3):
+        labels *= 2
+        for own in members(labels):
+            widest = np.ptp(points[own], axis=0).argmax()
+            labels[own[np.argsort(points[own, widest], kind="stable")][len(own) // 2 :]] += 1
+    return labels
+
+
+def members(labels: _Labels) -> list[_Labels]:
+    """Indices of the members of each group."""
+    return [np.flatnonzero(labels == group) for group in np.unique(labels)]
+
+
+def _others(points, labels):
+    """Distances (n, k) of points from the nearest ones of other groups, at most six, and their indices."""
+    distances = cdist(points, points)
+    distances[labels[:, None] == labels] = np.inf
+    k = max(1, min(6, len(labels) - int(np.unique(labels, return_counts=True)[1].max())))
+    near = np.argsort(distances, axis=1)[:, :k]
+    return np.take_along_axis(distances, near, axis=1), near
+
+
+def nearest_other(points: _Values, labels: Any = None) -> _Labels:
+    """For each point (n, d) the nearest one among the others, or among those of other groups."""
+    known = np.arange(len(points)) if labels is None else labels
+
+    def nearest(D: _Values, first: int) -> _Labels:
+        D[known[first : first + len(D), None] == known] = np.inf
+        return D.argmin(axis=1)
+
+    options = {"metric": "sqeuclidean", "working_memory": 32}  # MB
+    return np.concatenate(list(pairwise_distances_chunked(points, reduce_func=nearest, **options)))
+
+
+def neighbors_in_file(rows: _Labels, nearest: _Labels) -> float:
+    """Share of the rows whose nearest field is a neighbour in the file, which chance does not explain; else 0."""
+    n = len(rows)
+    lags = np.bincount(np.abs(rows[nearest] - rows), minlength=n)[:n]
+    windows = 2 ** np.arange(max(1, int(np.log2(n)) - 2))
+    near, expected = np.cumsum(lags)[windows], 2 * windows * n / (n - 1)
+    # trajectories one after the other have neighbours within a window, those of alternating rows at one lag
+    counts, chance = np.append(near, lags.max()), np.append(expected, 2 * n / (n - 1))
+    # of 3000 sets of 10 to 1000 random fields in random order the largest excess was 6.3
+    found = (counts >= 0.1 * n) & (counts - chance > 7.5 * np.sqrt(chance))
+    return float(counts[found].max() / n) if found.any() else 0.0
