@@ -36,8 +36,9 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
         h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
         'randsmap[files]'`` installs these. A file with another ending has to be a .npy file, or without an ending text.
     key : str or None
-        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), or of a column of
-        text. None: the one that has numbers along at least two axes, or the only array.
+        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
+        netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
+        array.
     transpose : bool, default=False
         Whether the last axis counts the snapshots, as the columns of a matrix do. It becomes the first; the others keep
         their order.
@@ -46,22 +47,19 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     -------
     ndarray or xarray.DataArray (n_samples, ...)
         In the file's number type, or float64 where values are packed by the netCDF conventions; missing ones are NaN.
-        A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray. Arrays of MATLAB, Octave and
-        Julia have the axes of these.
+        A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray, text an array that knows the
+        names of its rows and columns. Arrays of MATLAB, Octave and Julia have the axes of these.
 
     Raises
     ------
-    ValueError
-        If the file does not have the format of its ending, holds no numbers, or has several arrays of which `key`
-        names none. The message lists the arrays and their shapes.
-    ImportError, OSError
-        If a package, which is named, is not installed, or the file cannot be read.
+    ValueError, ImportError, OSError
+        If the file does not have the format of its ending, holds no numbers, or has several arrays, which are listed,
+        and no `key`; if a package, which is named, is not installed; if the file cannot be read.
 
     Warns
     -----
     UserWarning
-        If a column of times or numbers is left out of a text, or the columns look like fields and the rows do not
-        (docs/files.md has the rules).
+        Of what is assumed of a text, or if the columns look like fields and the rows do not (docs/files.md).
 
     Examples
     --------
@@ -238,15 +236,8 @@ _SPARSE = (
 
 # kinds of arrays beside which another one is read without a word, since they hold no fields
 _NO_FIELDS = {
-    "char",
-    "string",
-    "sq_string",
-    "labels",
-    "function",
-    "function_handle",
-    "datetime",
-    "duration",
-    "categorical",
+    *("char", "string", "sq_string", "labels", "function", "function_handle"),
+    *("datetime", "duration", "categorical"),
 }
 
 
