@@ -33,28 +33,13 @@ static void center(const double *restrict X, ptrdiff_t n, ptrdiff_t M, const dou
 
 static double direct_pair(const double *restrict x, const double *restrict z, ptrdiff_t M)
 {
-    /* four chains hide the latency of the addition */
-    double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-    ptrdiff_t k = 0, quarter = M / 4 & ~(ptrdiff_t) 7;
-    if (quarter) {
-#pragma omp simd reduction(+ : s0, s1, s2, s3)
-        for (k = 0; k < quarter; k++) {
-            double d0 = x[k] - z[k], d1 = x[k + quarter] - z[k + quarter];
-            double d2 = x[k + 2 * quarter] - z[k + 2 * quarter];
-            double d3 = x[k + 3 * quarter] - z[k + 3 * quarter];
-            s0 += d0 * d0;
-            s1 += d1 * d1;
-            s2 += d2 * d2;
-            s3 += d3 * d3;
-        }
-        k = 4 * quarter;
-    }
-    double rest = 0;
-    for (; k < M; k++) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (ptrdiff_t k = 0; k < M; k++) {
         double d = x[k] - z[k];
-        rest += d * d;
+        sum += d * d;
     }
-    return ((s0 + s1) + (s2 + s3)) + rest;
+    return sum;
 }
 
 /* Terms that are summed in the type of the numbers; beyond, sums are of doubles. */
