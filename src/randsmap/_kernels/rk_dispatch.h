@@ -1,4 +1,5 @@
-/* Choice of the instruction level at module initialisation (CPUID; no ifunc, no target_clones).
+/* Choice of the instruction level when a module is loaded, and for a linear map when it is opened (CPUID; no ifunc,
+ * no target_clones).
  *
  * A kernel header declares `typedef struct {...} rk_NAME_table;` and then RK_TABLES(NAME). Its C file
  * is compiled once per level with -DRK_LEVEL=<level> and defines

@@ -278,7 +278,7 @@ static void table_weights(const randsmap_decoder *r, const place *at, int a, con
 /* -- Fields ---------------------------------------------------------------------------------------- */
 
 /* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than `few`, at most CHUNK, are left
- * to `gemm`, and lie one after the other from out[0] on. */
+ * to `gemm`, the BLAS of who opened the map (none for an image), and lie one after the other from out[0] on. */
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
                      ptrdiff_t count, ptrdiff_t few, double *const *out)
 {
