@@ -67,7 +67,7 @@ def autotune(
     n_trials: int = 40,
     families: str | Iterable[str] | None = None,
     consistency: int | str = 0,
-    projection: int | str = 0,
+    projection: int | str = "auto",
     invariants: Any = "auto",
     invariant_values: Any = None,
     invariant_tol: float | None = None,
@@ -103,7 +103,7 @@ def autotune(
     consistency : int or "auto", default=0
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
-    projection : int or "auto", default=0
+    projection : int or "auto", default="auto"
         Steps of projection of `best_model_.transform`. "auto": 0, or 5 if they lower the held-out error by 1 %. It is
         chosen before `consistency`.
     families, invariants, invariant_values, invariant_tol, bounds : optional
