@@ -1173,6 +1173,20 @@ def test_names_of_columns_in_texts_are_compared(tables, command, capsys):
     assert run(command, model, tables / "F_rows.csv", "--out", out) == 0
 
 
+def test_latents_in_texts_have_the_order_of_the_encoder(tables, capsys):
+    model, latents, out = tables / "m", tables / "latents.csv", tables / "out.npy"
+    assert run("fit", tables / "F.csv", "--out", model, *_FEW[:-1], 2) == 0
+    assert run("encode", model, tables / "F.csv", "--out", latents) == 0
+    names, rows = load(model).get_feature_names_out(), latents.read_text()
+    latents.write_text(",".join(names) + "\n" + rows)
+    assert run("decode", model, latents, "--out", out) == 0
+    latents.write_text(",".join(names[::-1]) + "\n" + rows)
+    capsys.readouterr()
+    assert "has the columns ['diffusionmaps1', 'diffusionmaps0']" in failing(
+        ("decode", model, latents, "--out", out), capsys
+    )
+
+
 @pytest.mark.parametrize(
     "option, name",
     [("cell-weights", "w_columns"), ("cell-weights", "wc_rows"), ("parameters", "p_rows"), ("groups", "g_rows")],
