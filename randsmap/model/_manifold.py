@@ -424,11 +424,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
             f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
             "give a decoder such as RANDSMAPDecoder()"
         )
-    if model.decoder is not None and getattr(model.encoder, "angles", None):
-        raise TypeError(
-            "the first latent of a ShiftRegistration is an angle, which the decoder would take for a number: give the "
-            "decoder to the model inside, ShiftRegistration(ManifoldModel(encoder, decoder)), which is a model itself"
-        )
+    _refuse_angles(model)
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     X, layout = flattened(X, "X")
     if count is None or count >= np.shape(X)[0]:
@@ -450,8 +446,18 @@ def sampled(snapshots: Any, count: int, random_state: int = 0) -> tuple[NDArray[
     return chosen, layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
 
 
+def _refuse_angles(model: ManifoldModel) -> None:
+    """TypeError if a decoder would take an angle among the latents for a number."""
+    if model.decoder is not None and getattr(model.encoder, "angles", None):
+        raise TypeError(
+            "the first latent of a ShiftRegistration is an angle, which the decoder would take for a number: give the "
+            "decoder to the model inside, ShiftRegistration(ManifoldModel(encoder, decoder)), which is a model itself"
+        )
+
+
 def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
     """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
+    _refuse_angles(model)
     decoder = None if model.decoder is None else in_one_norm(clone(model.decoder), encoder)
     if hasattr(encoder, "get_feature_names_out"):  # it is fitted to latents without labels
         check_parameters_of_columns(decoder, encoder.get_feature_names_out(), "the latents")
