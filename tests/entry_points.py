@@ -33,6 +33,7 @@ def _decoded(rng, lay, decoder, Y, F, X, total=None):
     yield decoder.predict(lay(X[:0]))
     yield decoder.predict(lay(X), cells=lay(cells))
     yield decoder.leverage(lay(X))
+    yield decoder.predict(lay(X), return_error=True)[1]
     if total is not None:
         yield decoder.predict(lay(X), invariant_values=lay(total * np.ones(L)))
     if hasattr(decoder, "jacobian"):

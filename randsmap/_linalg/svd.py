@@ -164,11 +164,11 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
 def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     """Fields F (n, M) as (n, k), k <= 128, numbers, with about their distances in the norm of the cells' weights.
 
-    Up to 128 cells are taken as they are; of others random combinations, which keep lengths to 1 / sqrt(2 * 128) = 6 %.
-    Of more than 1024 cells as many are drawn, by weight and, as much, by their share of the variance over some rows.
+    Up to 128 cells are as they are, of others 64 random combinations, which keep lengths to 1 / sqrt(2 * 64) = 9 %.
+    Of more than 512 cells as many are drawn, by weight and, as much, by their share of the variance over some rows.
     """
-    most, size = 1024, 128
-    if F.shape[1] <= size:
+    most, size = 512, 64
+    if F.shape[1] <= 2 * size:
         return np.array(in_norm(F[:], weights), order="C")
     rows, rng, cells = F if isinstance(F, Rows) else Rows(F), np.random.default_rng(0), np.arange(F.shape[1])
     combinations: Any = np.ones(len(cells)) if weights is None else np.sqrt(weights)

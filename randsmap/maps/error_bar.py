@@ -148,7 +148,7 @@ class ErrorBar:
     def _judged(self, sizes):
         """Errors above round-off, and of the training points logarithms of theirs over those near, and distances."""
         errors = self.errors * sizes
-        errors = np.maximum(errors, max(1e-6 * float(errors.mean()), 1e-200))  # of a logarithm
+        errors = np.maximum(errors, max(1e-12 * float(errors.mean()), 1e-200))  # of a logarithm
         local, away = self._local(errors, self._scaled, *self._nearest, self.groups)
         return errors, np.log(errors) - local, away
 

@@ -19,6 +19,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
+from randsmap.encoders import POD
 from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, with_error
 from randsmap.metrics import field_norms
@@ -81,7 +82,7 @@ class ParametricModel(Model):
         "_roles": Array("k", dtype=np.intp, low=0, high=2),  # latent, cosine of a latent, sine behind all latents
         "held_out_": Part(HeldOutErrors, optional=True),
         "calibrated_": Part(ErrorBar, optional=True),
-        "_missed": Array("n", low=0, optional=True),
+        "_missed": Array("n", low=0, optional=True),  # distances of the snapshots from the modes
     }
 
     field_shape_ = property(attrgetter("model_.field_shape_"), doc="Shape of a field.")
@@ -152,9 +153,11 @@ class ParametricModel(Model):
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_: HeldOutErrors | None = None
             self.calibrated_, self._missed = None, None
-            if getattr(self.model_, "decoder_", self) is None:  # modes miss what a decoder's error bar would know of
-                rows = Rows.of(flattened(snapshots, "snapshots")[0])
-                self._missed = decoded_errors(self.model_, encoded, rows, self._l2_measure(rows))["l2"]
+            if isinstance(getattr(self.model_, "encoder_", None), POD) and self.model_.decoder_ is None:
+                pod, rows = self.model_.encoder_, Rows.of(flattened(snapshots, "snapshots")[0])
+                weights = pod.invariants_.cell_weights
+                centred = rows.less(pod.mean_, scale=None if weights is None else np.sqrt(weights))
+                self._missed = np.sqrt(np.maximum(centred.norms2() - np.square(encoded).sum(axis=1), 0))
         return self
 
     def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
@@ -196,7 +199,7 @@ class ParametricModel(Model):
 
             def errors(G_missed: NDArray[np.float64]) -> NDArray[np.float64]:
                 moved = self._latents_of(fit.fields_of(G - G_missed))
-                known = self.model_.error_bar_.at(moved, 0.5) if self._missed is None else self._missed[rows]
+                known = self.model_.error_bar_.at(moved, 0.5) if self._missed is None else self._missed[rows] / norms
                 return np.hypot(decoded_errors(self.model_, moved, fields, self._l2_measure(fields))["l2"], known)
 
             return norms, errors
