@@ -34,6 +34,7 @@ from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
 from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
+from randsmap.model import LatentForecast as LatentForecast
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.model import ParametricModel as ParametricModel
 from randsmap.model import SampledModel as SampledModel

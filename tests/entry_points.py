@@ -220,6 +220,12 @@ def parameters(rng, lay):
     yield model.predict(lay(X))
 
 
+def forecasts(rng, lay):
+    _, F, _ = _problem(rng)
+    fitted = randsmap.LatentForecast(randsmap.POD(2), randsmap.KernelDecoder(), lag=2).fit(lay(F))
+    yield fitted.forecast(lay(F[:4]), 3)
+
+
 def sampled_models(rng, lay):
     Y, F, X = _problem(rng)
     decoder = randsmap.KernelDecoder(regularization=1e-6, invariants="mass").fit(Y, F)
@@ -318,6 +324,7 @@ ENTRY_POINTS = {
         models,
         shifts,
         parameters,
+        forecasts,
         sampled_models,
         searches,
         projections,

@@ -64,6 +64,7 @@ ESTIMATORS = {
     "SigmoidFeatures": sigmoids(),
     "ManifoldModel": model(),
     "ParametricModel": randsmap.ParametricModel(model(), kernel(invariants=None)),
+    "LatentForecast": randsmap.LatentForecast(randsmap.POD(2), kernel(invariants=None)),
     "ShiftRegistration": randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2), kernel())),
 }
 OTHERS = {
@@ -80,7 +81,7 @@ PLAIN = {
     "estimator": lambda: fitted("KernelDecoder"),
     "models": lambda: [randsmap.ManifoldModel(randsmap.POD(2))], "grid": lambda: {"regularization": [1e-6, 1e-2]},
     "regularizations": lambda: [1e-6, 1e-3], "t": lambda: 0.0, "t_end": lambda: 0.2, "spacing": lambda: 0.1,
-    "rhs": lambda: _rate, "shape": lambda: (SIDE, SIDE), "lengths": lambda: (4.0, 4.0),
+    "rhs": lambda: _rate, "n_steps": lambda: 3, "shape": lambda: (SIDE, SIDE), "lengths": lambda: (4.0, 4.0),
 }  # fmt: skip
 # values of arguments by name: for all callables, for methods of encoders, and for single methods or callables
 VALUES = {
@@ -100,7 +101,7 @@ VALUES = {
     },
     "encoder": {"X": FIELDS, "V": FIELDS, "U": LATENTS},
     "at": {"X": AT, "parameters": AT},
-    "fit": {"invariant_values": np.ones(1)},
+    "fit": {"invariant_values": np.ones(1), "times": 0.1 * np.arange(N)},
     "vjp(cells)": {"U": FEW.reshape(L, -1)[:, :3]},
     "inverse_vjp(cells)": {"U": FEW.reshape(L, -1)[:, :3]},
 }  # fmt: skip
@@ -227,6 +228,9 @@ def arrays_of(result):
             yield from arrays_of(part)
     elif type(result).__name__ in ESTIMATORS:
         name = type(result).__name__
+        if name == "LatentForecast":
+            yield result.forecast(FEW, 3)
+            return
         method = "predict" if hasattr(result, "predict") else "inverse_transform" if name in MODELS else "transform"
         yield np.asarray(getattr(result, method)(values_of(name, method, "")["X"]))
     elif callable(result):

@@ -116,6 +116,7 @@ def models():
     yield "shift", randsmap.ShiftRegistration(shifted).fit(F)
     parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder())
     yield "parametric", parametric.fit(Y, F)
+    yield "forecast", randsmap.LatentForecast(randsmap.POD(2), lag=2).fit(F, np.arange(N) // 10)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
     of_shape = F.reshape(N, 3, 4)
     yield "fields of a shape", decoder(sigmoid, cell_weights=np.ones((3, 4))).fit(Y, of_shape)
@@ -190,6 +191,8 @@ def outputs(model):
             model.inverse_transform(model.transform(X)),
             model.inverse_transform(model.transform(X[:1])),
         ]
+    if isinstance(model, randsmap.LatentForecast):
+        return list(model.forecast(X, 4, return_error=True))
     if hasattr(model, "predict"):
         return [model.predict(X), model.predict(X[:1])]
     return [model.transform(X)]

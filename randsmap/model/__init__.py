@@ -2,6 +2,7 @@
 
 from randsmap._interface.callers import public
 from randsmap.model._errors import calibrate, reconstruction_errors
+from randsmap.model._forecast import LatentForecast
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
@@ -9,6 +10,7 @@ from randsmap.model._sampled import SampledModel, sample_cells
 from randsmap.model._shift import ShiftRegistration
 
 __all__ = [
+    "LatentForecast",
     "ManifoldModel",
     "ParametricModel",
     "SampledModel",

@@ -57,7 +57,10 @@ def interpolated(fields: Array) -> None:
     between: Array = parametric.predict([0.5, 1.5])
     shift = randsmap.ShiftRegistration(model).fit(fields)
     aligned: Array = shift.inverse_transform(shift.transform(fields))
-    print(between.shape, aligned.shape)
+    forecast = randsmap.LatentForecast(model, lag=2).fit(fields, times=np.arange(len(fields)))
+    later, errors = forecast.forecast(fields[-2:], 3, return_error=True)
+    step: float = forecast.step_
+    print(between.shape, aligned.shape, later, errors, step)
 
 
 def streamed(Y: Array, F: Array, path: Path) -> randsmap.RANDSMAPDecoder:

@@ -1,0 +1,372 @@
+"""Forecasts: trajectories continued in the latents of a model, by dynamics that are learned from snapshots."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+from sklearn.utils import Bunch
+from sklearn.utils.validation import has_fit_parameter
+
+from randsmap._interface.arrays import as_array, check_samples
+from randsmap._interface.callers import extrapolation_ignored
+from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened
+from randsmap._interface.parameters import Parameter, check_count, check_number, check_parameters, estimator, parameter
+from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._linalg.rows import Rows, taken
+from randsmap.decoders import KernelDecoder, RFNNDecoder
+from randsmap.decoders._auto import check_groups, search_threads
+from randsmap.decoders._base import is_fitted
+from randsmap.features import MonomialFeatures
+from randsmap.invariants import norm_weights, own_values
+from randsmap.metrics import field_norms
+from randsmap.model._base import Model, model_texts, relative_errors
+from randsmap.model._manifold import ManifoldModel, fitted_parts, sample_rows
+
+_Values = NDArray[np.float64]
+_Rows = NDArray[np.intp]
+_Monomials: Any = MonomialFeatures
+_Make = Callable[[_Values], Any]  # of states, a regressor that is not fitted
+
+
+# -- Dynamics --------------------------------------------------------------------------------------
+def _states(flow: Bunch, past: _Values, steps: _Values) -> _Values:
+    """Inputs (m, p) of the regressor from the last latents `past` (m, lag, d) and the steps (m, lag) after them."""
+    now, rates = past[:, -1], np.diff(past, axis=1) / steps[:, :-1, None]
+    angles = now[:, flow.angles]
+    columns = [np.delete(now, flow.angles, axis=1), np.cos(angles), np.sin(angles)]
+    columns.append(rates[:, ::-1].reshape(len(now), -1))
+    return np.hstack([*columns, steps[:, -1:]] if flow.timed else columns)
+
+
+def _fitted(make: _Make, states: _Values, rates: _Values, groups: _Rows) -> Any:
+    """The regressor that is made for these states, fitted to their rates."""
+    regressor = make(states)
+    known = {"groups": groups} if has_fit_parameter(regressor, "groups") and np.ptp(groups) else {}
+    return regressor.fit(states, rates[:, 0] if rates.shape[1] == 1 else rates, **known)
+
+
+def _continued(flow: Bunch, regressor: Any, past: _Values, steps: _Values) -> _Values:
+    """Latents (m, n, d) that follow `past` (m, lag, d); `steps` (m, lag - 1 + n) begin between the first two."""
+    lag, found = past.shape[1], []
+    box = np.minimum(flow.box[0], past.min(axis=1)), np.maximum(flow.box[1], past.max(axis=1))
+    for part in sliding_window_view(steps, lag, axis=1).swapaxes(0, 1):
+        rates = np.asarray(regressor.predict(_states(flow, past, part))).reshape(len(past), -1)
+        found.append(np.clip(past[:, -1] + part[:, -1:] * rates, *box))
+        past = np.concatenate([past[:, 1:], found[-1][:, None]], axis=1)
+    return np.stack(found, axis=1)
+
+
+# where the search starts: kind, whether all inputs have one unit, length scale, regularisation
+_STARTS: list[tuple[str, bool, float, float]] = [
+    ("constant", False, 1.0, 1e12),
+    *(("linear", False, 1.0, strength) for strength in (1e-12, 1e-6)),
+    *(("quadratic", False, 1.0, strength) for strength in (1e-10, 1e-6)),
+    *(("gaussian", alike, length, 1e-7) for alike in (True, False) for length in (0.7, 2.0, 6.0)),
+    *(("thin-plate", alike, 1.0, 1e-5) for alike in (True, False)),
+]
+
+
+def _regressor(kind: str, alike: bool, length: float, strength: float, states: _Values) -> Any:
+    """A regressor from states (m, p), not fitted. In its units their variances add up to 1."""
+    (m, p), variances = states.shape, states.var(axis=0)
+    units = np.sqrt(np.full(p, variances.sum() or 1.0) if alike else p * np.where(variances > 0, variances, 1.0))
+    if kind in ("gaussian", "thin-plate") and m > 2 * p:  # with fewer pairs a linear trend takes them all
+        return KernelDecoder(kind, length_scale=length, latent_scale=units, degree=1, regularization=strength)
+    degree = 2 if kind == "quadratic" and m > p * (p + 3) else 1
+    return RFNNDecoder(_Monomials(degree), latent_scale=units, regularization=strength * m)
+
+
+# -- Trajectories ----------------------------------------------------------------------------------
+def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Rows], _Values, float]:
+    """Rows of each trajectory that has a pair, steps (n,) from a row to the next of it, and their unit, the median."""
+    at = np.arange(float(n)) if times is None else as_array(times, "times", (n,))
+    paths = [path for path in map(np.flatnonzero, labels == np.unique(labels)[:, None]) if len(path) > lag]
+    if len(paths) < 2 and max(map(len, paths), default=0) < 4 * (lag + 1):
+        raise ValueError(
+            f"snapshots must hold two trajectories of more than lag={lag} fields, or one of {4 * (lag + 1)}, got {n} "
+            f"fields in {labels.max() + 1}"
+        )
+    steps = np.full(n, np.nan)
+    for path in paths:
+        steps[path[:-1]] = np.diff(at[path])
+    row = np.nanargmin(steps)
+    if steps[row] <= 0:
+        raise ValueError(f"times must increase along each trajectory, got {at[row]} in row {row}, and then no more")
+    step = float(np.nanmedian(steps))
+    steps = np.nan_to_num(steps / step, nan=1.0)
+    equal = 1e-3  # documented: of a step
+    return paths, np.ones(n) if np.abs(steps - 1).max() < equal else steps, step
+
+
+def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]]:
+    """Trajectories to learn from and those that are left out: a fifth in turn, or the last quarter of a single one."""
+    if len(paths) == 1:
+        cut = len(paths[0]) - len(paths[0]) // 4
+        return [([paths[0][:cut]], [paths[0][cut - lag :]])]
+    turns = KFold(min(5, len(paths)), shuffle=True, random_state=0).split(paths)
+    return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in turns]
+
+
+def _starts(paths: list[_Rows], lag: int, farthest: int) -> dict[str, _Rows]:
+    """Rows (s, lag) from which trajectories are forecast, and those ahead (s, farthest), -1 behind the end."""
+    starts, ahead = [], []
+    for path in paths:
+        # some 30 forecasts in all; the first of a trajectory begins with it
+        last = np.unique(np.linspace(lag - 1, len(path) - 2, max(1, 30 // len(paths))).astype(int))[:, None]
+        starts.append(path[last + np.arange(1 - lag, 1)])
+        ahead.append(np.append(path, np.full(farthest, -1))[last + np.arange(1, farthest + 1)])
+    return {"starts": np.concatenate(starts), "ahead": np.concatenate(ahead)}
+
+
+def _errors(turn: Bunch, make: _Make, at: _Rows) -> _Values:
+    """Errors (s, k) of left-out trajectories at some of the steps ahead; infinite where one has ended."""
+    steps = turn.steps[np.hstack([turn.starts, turn.ahead[:, :-1]])]
+    paths = _continued(turn, _fitted(make, *turn.pairs), turn.Z[turn.starts], steps)[:, at]
+    found = np.full(paths.shape[:2], np.inf)
+    for start, path, rows, errors in zip(turn.starts[:, -1], paths, turn.ahead[:, at], found):
+        there = rows >= 0
+        if there.any():
+            fields = np.asarray(_decoded(turn.model, path[there], turn.F[start : start + 1]))
+            errors[there] = turn.measure(turn.F[rows[there]], fields.reshape(len(fields), -1))
+    return found
+
+
+def _latents(model: Any, snapshots: Any, paths: list[_Rows], angles: Any) -> _Values:
+    """Latents (n, d) of snapshots, whose angles have no jump along the trajectories."""
+    Z = np.array(model.transform(snapshots), dtype=np.float64, order="C")
+    for path in paths:
+        Z[np.ix_(path, angles)] = np.unwrap(Z[np.ix_(path, angles)], axis=0)
+    return Z
+
+
+def _decoded(model: Any, latents: _Values, start: Any) -> Any:
+    """Fields at latents (n, d), with the invariants' values of the one field that they start from."""
+    values = {name: np.repeat(value, len(latents), axis=0) for name, value in own_values(model, start).items()}
+    return model.inverse_transform(latents, **values)
+
+
+def _tuned(turns: list[Bunch], farthest: int) -> _Make:
+    """The regressor whose held-out forecasts are best, over a few steps ahead."""
+    at = np.unique(np.geomspace(1, farthest, 8).round().astype(int)) - 1
+    scores: dict[Any, float] = {}
+    proposals = _STARTS
+    for _ in range(3):
+        for candidate in [each for each in proposals if each not in scores]:
+            errors = np.concatenate([_errors(turn, partial(_regressor, *candidate), at) for turn in turns])
+            means = np.nanmean(np.where(np.isfinite(errors), errors, np.nan), axis=0) + 1e-12  # round-off is equal
+            scores[candidate] = float(np.log(means.mean()) + np.log(means).mean())
+        kind, alike, length, strength = best = min(scores, key=scores.__getitem__)
+        proposals = [(kind, alike, length, strength * factor) for factor in (0.03, 30.0)]
+        if kind == "gaussian":
+            proposals += [(kind, alike, length * factor, strength) for factor in (0.6, 1.7)]
+    return partial(_regressor, *best)
+
+
+def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
+    """The model if it is fitted, else a copy that is fitted to the snapshots."""
+    if is_fitted(model):
+        return model
+    model = clone(model)
+    if isinstance(model, ManifoldModel):
+        fitted_parts(model, snapshots, groups if np.ptp(groups) else None)
+    else:
+        model.fit(snapshots)
+    return model
+
+
+# -- The forecast ----------------------------------------------------------------------------------
+@model_texts
+@estimator
+class LatentForecast(FieldOutputMixin, Model):
+    """Fields that follow those of a trajectory: snapshots are encoded, and the motion of the latents is learned.
+
+    Parameters
+    ----------
+    model
+        With `transform` and `inverse_transform`. It is cloned and fitted to the snapshots, in turn without parts of
+        them, unless it is fitted already: errors of fields that it has seen may be too small.
+    regressor
+        From states to rates (see Notes); cloned. None: the one of least error in held-out forecasts among linear and
+        quadratic functions and `KernelDecoder` with linear trends, of several length scales and regularisations.
+    lag
+        Number of fields that determine the next one: 2 for waves, whose field alone does not tell the direction.
+
+    Attributes
+    ----------
+    model_, regressor_ : estimator
+        The fitted copies.
+    step_ : float
+        Time from a forecast field to the next: the median step of the snapshots (1 without `times`).
+    held_out_errors_ : ndarray (k, h)
+        Errors, as by `metrics.scaled_l2`, of k forecasts 1 to h <= 100 steps ahead; infinite where a trajectory had
+        ended. These are left out in five parts (fewer of more than 1000 snapshots), of a single one the last quarter.
+    n_features_in_ : int
+        Number M of cells of a field.
+
+    Notes
+    -----
+    The regressor learns rate_k = (z_{k+1} - z_k) step_ / (t_{k+1} - t_k) of latents z at times t, from the state
+    (z_k, rate_{k-1}, ..., rate_{k-lag+1}), with cosine and sine of angles and, where steps differ by more than 1e-3,
+    the next step; at most 4000 pairs, at random. Latents go beyond those seen by at most the geometric mean of their
+    range and the largest. Fields keep the model's bounds and invariants, with the present values if they vary.
+
+    References
+    ----------
+    P. J. Schmid, J. Fluid Mech. 656 (2010); B. Peherstorfer and K. Willcox, Comput. Meth. Appl. Mech. Eng. 306 (2016).
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x, t = np.linspace(0, 1, 40), np.arange(60) * 0.1
+    >>> waves = 1 + np.sin(2 * np.pi * x) * np.cos(t)[:, None] + np.cos(2 * np.pi * x) * np.sin(t)[:, None]
+    >>> forecast = randsmap.LatentForecast(randsmap.POD(2)).fit(waves[:50])
+    >>> fields, errors = forecast.forecast(waves[:50], 10, return_error=True)
+    >>> bool(abs(fields - waves[50:]).max() < 1e-6), fields.shape, errors.shape
+    (True, (10, 40), (10,))
+    """
+
+    model: Any = parameter(kw_only=False, shown="ManifoldModel, ShiftRegistration or POD")
+    regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None")
+    lag: int = parameter(int, default=1, low=1)
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "model_": Part("transform", n_in="M", n_out="d"),
+        "regressor_": Part("predict", n_in="p", n_out="d"),
+        "_lag": Parameter(int, low=1),
+        "_angles": Array("a", dtype=np.intp, low=0, empty=True),  # latents that are angles
+        "_timed": Parameter(bool),  # steps differ, so that the length of the next one is an input
+        "_box": Array(2, "d", infinite=True),  # lowest and highest latents
+        "step_": Parameter(float, low=0, strict=True),
+        "held_out_errors_": Array("k", "h", low=0, infinite=True),
+        **FIELD_STATE,
+    }
+
+    leverage_from = "model"
+    freeze = not_frozen("C does not step in time. Freeze its model (model_.freeze()), and decode latents with that")
+
+    def fit(self, snapshots: ArrayLike, groups: ArrayLike | None = None, times: ArrayLike | None = None) -> Self:
+        """Fit the model to the snapshots, and the regressor to the motion of their latents.
+
+        Parameters
+        ----------
+        snapshots : array-like (n, M) or (n, *shape)
+            Fields in the order of time, as for the model.
+        groups : array-like (n,) or None
+            Labels of trajectories, whose fields need not stand side by side. None: a single trajectory.
+        times : array-like (n,) or None
+            Times of the snapshots, which increase along each trajectory. None: all steps are equal.
+
+        {result_of_fit}
+        """
+        with restored_on_error(self), extrapolation_ignored():
+            lag = check_parameters(self)["lag"]
+            decodes = hasattr(self.model, "transform") and hasattr(self.model, "inverse_transform")
+            if isinstance(self.model, type) or not decodes:
+                raise TypeError(f"model must be an estimator that encodes and decodes, got {self.model!r}")
+            check_samples(snapshots=snapshots, groups=groups, times=times)
+            F = Rows.of(field_rows(self, snapshots, reset=True, name="snapshots"), "snapshots")
+            labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F))
+            paths, steps, self.step_ = _trajectories(len(F), labels, times, lag)
+            with search_threads(len(F)):
+                self.model_ = _fitted_model(self.model, snapshots, labels)
+                self._learn(snapshots, F, labels, paths, steps, lag)
+            self.n_features_in_ = F.width
+        return self
+
+    def _learn(self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lag: int) -> None:
+        """Choose the regressor, measure its held-out errors and fit it to all trajectories."""
+        measure = relative_errors(F, self.field_shape_, self.model_)
+        angles = list(getattr(getattr(self.model_, "encoder_", self.model_), "angles", ()))
+        self._lag, self._angles, self._timed = lag, np.array(angles, dtype=np.intp), bool((steps != 1).any())
+
+        def learned(model: Any, learn: list[_Rows], most: int) -> Bunch:
+            """Latents, where they may go, and states, rates and numbers of trajectories to fit a regressor to."""
+            Z = _latents(model, snapshots, paths, angles)
+            seen = Z[np.concatenate(learn)]
+            ranges = np.ptp(seen, axis=0)
+            margin = np.sqrt(ranges * np.delete(ranges, angles).max(initial=0.0))
+            margin[angles] = np.inf
+            box = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
+            windows = np.concatenate([sliding_window_view(path, lag + 1) for path in learn])
+            windows = windows[sample_rows(len(windows), min(most, len(windows)))]
+            past, between = Z[windows[:, :-1]], steps[windows[:, :-1]]
+            rates = (Z[windows[:, -1]] - past[:, -1]) / between[:, -1:]
+            found = Bunch(model=model, Z=Z, box=box, angles=self._angles, timed=self._timed)
+            return Bunch(pairs=(_states(found, past, between), rates, labels[windows[:, 0]]), **found)
+
+        parts, turns = _parts(paths, lag)[: max(1, 5000 // len(F))], []
+        farthest = min(100, max(len(path) - lag for _, left_out in parts for path in left_out))
+        for learn, left_out in parts:
+            rows = np.sort(np.concatenate(learn))
+            others = self._field_shape.restored(taken(flattened(snapshots, "snapshots")[0], rows, "snapshots"))
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots has given them
+                model = _fitted_model(self.model, others, labels[rows])
+            known, forecasts = learned(model, learn, 700), _starts(left_out, lag, farthest)
+            turns.append(Bunch(F=F, measure=measure, steps=steps, **known, **forecasts))
+        make = _tuned(turns[:3], farthest) if self.regressor is None else lambda states: clone(self.regressor)
+        self.held_out_errors_ = np.concatenate([_errors(turn, make, np.arange(farthest)) for turn in turns])
+        whole = learned(self.model_, paths, 4000)
+        self.regressor_, self._box = _fitted(make, *whole.pairs), whole.box
+
+    def forecast(
+        self, fields: ArrayLike, n_steps: int, *, return_error: bool | str = False, coverage: float = 0.9
+    ) -> Any:
+        """Fields that follow the last one of a trajectory.
+
+        Parameters
+        ----------
+        fields : array-like (k, M) or (k, *field_shape_)
+            History of one trajectory (others have calls of their own), k >= lag; the last row is the present.
+        n_steps : int
+            Number of fields, `step_` apart as those of the history.
+        return_error : bool or "absolute"
+            Return a tuple of the fields and, (n_steps,), how far each may be off: its relative L2 error (in the norm of
+            the cells' weights) will not exceed that with probability `coverage`, or "absolute", |f_hat - f| itself.
+        coverage : float
+            The probability, of trajectories as those of `fit` are; above 0, at most 1.
+
+        Returns
+        -------
+        ndarray (n_steps, M) or (n_steps, *field_shape_)
+            A DataArray if the model was fitted to one. With return_error a tuple.
+
+        {raises}
+
+        Notes
+        -----
+        Errors are conformal quantiles of `held_out_errors_` (of few the largest) up to a step, and grow like it beyond.
+        """
+        check_fitted(self, "regressor_")
+        n_steps = check_count(n_steps, "n_steps")
+        how = Parameter(bool, words=("absolute",)).check(return_error, "return_error")
+        coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
+        rows, lag = field_rows(self.model_, fields, name="fields"), self._lag
+        n = len(Rows.of(rows, "fields", min_rows=0))
+        if n < lag:
+            raise ValueError(f"fields must hold at least the last {lag} of a trajectory (lag), got {n}")
+        last = taken(rows, np.arange(n - lag, n), "fields")
+        with extrapolation_ignored():
+            past = _latents(self.model_, last, [np.arange(lag)], self._angles)
+            flow = Bunch(angles=self._angles, timed=self._timed, box=self._box)
+            (path,) = _continued(flow, self.regressor_, past[None], np.ones((1, lag - 1 + n_steps)))
+        found = _decoded(self.model_, path, last[-1:])
+        if not how:
+            return found
+        known = [errors[np.isfinite(errors)] for errors in self.held_out_errors_.T]
+        bars = [np.quantile(each, min(1.0, coverage * (1 + 1 / len(each))), method="higher") for each in known]
+        ahead = np.arange(1, n_steps + 1)
+        bounds = np.maximum.accumulate(bars)[np.minimum(ahead, len(bars)) - 1] * np.maximum(1.0, ahead / len(bars))
+        if how == "absolute":
+            fields = np.asarray(found).reshape(n_steps, -1)
+            bounds = bounds * field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
+        return found, bounds
