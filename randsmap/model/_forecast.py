@@ -28,7 +28,7 @@ from randsmap.features import MonomialFeatures
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms
 from randsmap.model._base import Model, model_texts, relative_errors
-from randsmap.model._manifold import ManifoldModel, fitted_parts, sample_rows
+from randsmap.model._manifold import ManifoldModel, fitted_parts
 
 _Values = NDArray[np.float64]
 _Rows = NDArray[np.intp]
@@ -115,23 +115,22 @@ def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]
     return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in turns]
 
 
-def _starts(paths: list[_Rows], lag: int, farthest: int) -> dict[str, _Rows]:
-    """Rows (s, lag) from which trajectories are forecast, and those ahead (s, farthest), -1 behind the end."""
-    starts, ahead = [], []
+def _windows(paths: list[_Rows], lag: int, ahead: int, most: int) -> _Rows:
+    """Some rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
+    found = []
     for path in paths:
-        # some 30 forecasts in all; the first of a trajectory begins with it
-        last = np.unique(np.linspace(lag - 1, len(path) - 2, max(1, 30 // len(paths))).astype(int))[:, None]
-        starts.append(path[last + np.arange(1 - lag, 1)])
-        ahead.append(np.append(path, np.full(farthest, -1))[last + np.arange(1, farthest + 1)])
-    return {"starts": np.concatenate(starts), "ahead": np.concatenate(ahead)}
+        rows = sliding_window_view(np.append(path, np.full(ahead - 1, -1)), lag + ahead)
+        found.append(rows[np.unique(np.linspace(0, len(rows) - 1, max(1, most // len(paths))).astype(int))])
+    return np.concatenate(found)
 
 
 def _errors(turn: Bunch, make: _Make, at: _Rows) -> _Values:
     """Errors (s, k) of left-out trajectories at some of the steps ahead; infinite where one has ended."""
-    steps = turn.steps[np.hstack([turn.starts, turn.ahead[:, :-1]])]
-    paths = _continued(turn, _fitted(make, *turn.pairs), turn.Z[turn.starts], steps)[:, at]
+    starts, ahead = np.split(turn.windows, [turn.lag], axis=1)
+    regressor, steps = _fitted(make, *turn.pairs), turn.steps[turn.windows[:, :-1]]
+    paths = _continued(turn, regressor, turn.Z[starts], steps)[:, at]
     found = np.full(paths.shape[:2], np.inf)
-    for start, path, rows, errors in zip(turn.starts[:, -1], paths, turn.ahead[:, at], found):
+    for start, path, rows, errors in zip(starts[:, -1], paths, ahead[:, at], found):
         there = rows >= 0
         if there.any():
             fields = np.asarray(_decoded(turn.model, path[there], turn.F[start : start + 1]))
@@ -215,7 +214,7 @@ class LatentForecast(FieldOutputMixin, Model):
     -----
     The regressor learns rate_k = (z_{k+1} - z_k) step_ / (t_{k+1} - t_k) of latents z at times t, from the state
     (z_k, rate_{k-1}, ..., rate_{k-lag+1}), with cosine and sine of angles and, where steps differ by more than 1e-3,
-    the next step; at most 4000 pairs, at random. Latents go beyond those seen by at most the geometric mean of their
+    the next step; at most 4000 pairs. Latents go beyond those seen by at most the geometric mean of their
     range and the largest. Fields keep the model's bounds and invariants, with the present values if they vary.
 
     References
@@ -296,8 +295,7 @@ class LatentForecast(FieldOutputMixin, Model):
             margin = np.sqrt(ranges * np.delete(ranges, angles).max(initial=0.0))
             margin[angles] = np.inf
             box = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
-            windows = np.concatenate([sliding_window_view(path, lag + 1) for path in learn])
-            windows = windows[sample_rows(len(windows), min(most, len(windows)))]
+            windows = _windows(learn, lag, 1, most)
             past, between = Z[windows[:, :-1]], steps[windows[:, :-1]]
             rates = (Z[windows[:, -1]] - past[:, -1]) / between[:, -1:]
             found = Bunch(model=model, Z=Z, box=box, angles=self._angles, timed=self._timed)
@@ -311,8 +309,10 @@ class LatentForecast(FieldOutputMixin, Model):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots has given them
                 model = _fitted_model(self.model, others, labels[rows])
-            known, forecasts = learned(model, learn, 700), _starts(left_out, lag, farthest)
-            turns.append(Bunch(F=F, measure=measure, steps=steps, **known, **forecasts))
+            windows = _windows(left_out, lag, farthest, 30)
+            turns.append(
+                Bunch(F=F, measure=measure, steps=steps, lag=lag, windows=windows, **learned(model, learn, 700))
+            )
         make = _tuned(turns[:3], farthest) if self.regressor is None else lambda states: clone(self.regressor)
         self.held_out_errors_ = np.concatenate([_errors(turn, make, np.arange(farthest)) for turn in turns])
         whole = learned(self.model_, paths, 4000)
