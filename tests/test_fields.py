@@ -747,6 +747,8 @@ def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
         ("coords", [("x", ("x", "y"), "", np.arange(2), "{}")]),
         ("coords", [("x", ("x",), "str", (1, 2), "{}")]),
         ("coords", [("x", ("x",), "")]),
+        ("coords", [("x", ("x",), "levels", [("a", "", np.arange(2.0), [0, 1])], "{}")]),
+        ("coords", [("x", ("x",), "categories", [("", "", np.arange(2.0), np.array([0, 7]))], "{}")]),
     ],
 )
 def test_forged_labels_are_refused(tmp_path, name, value):

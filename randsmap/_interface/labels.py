@@ -206,7 +206,7 @@ def _restored(kind: str, values: Any) -> Any:
         return cftime.num2date(values, _SINCE, kind[7:], only_use_cftime_datetimes=True)
     import pandas
 
-    if not _is_made_of_parts(kind):
+    if not isinstance(values, list):
         return pandas.Index(pandas.array(list(values), dtype=kind))
     names, kinds, parts, codes = zip(*values)
     parts = [pandas.Index(_restored(*pair)) for pair in zip(kinds, parts)]
@@ -217,23 +217,17 @@ def _restored(kind: str, values: Any) -> Any:
     return pandas.CategoricalIndex(pandas.Categorical.from_codes(*codes, *parts, ordered=kind == "ordered"))
 
 
-def _is_made_of_parts(kind: str) -> bool:
-    return kind in ("levels", "categories", "ordered") or kind.startswith("intervals ")
-
-
 def _is_stored(kind: str, values: Any, ndim: int) -> bool:
     """False if `_stored` does not give this kind of values for a coordinate of so many axes."""
     try:
-        if _is_made_of_parts(kind):
-            return all(_is_stored(inner, part, 1) for _, inner, part, _ in values) and len(_restored(kind, values)) >= 0
-        is_numbers = type(values) is np.ndarray and values.ndim == ndim and values.dtype.kind in "buif"
-        if kind in ("", "range") or kind.startswith("cftime "):
-            return is_numbers and _restored(kind, values) is not None
-        is_text = type(values) is tuple and all(type(word) is str for word in values)
-        if not (is_text or is_numbers) or kind == "level":
-            return is_text
-        again = _restored(kind, values)
-        return len(again) == len(values) and _stored(again)[0] == kind
+        again, stored = ("level", ()) if kind == "level" else _stored(_restored(kind, values))
+        if again != kind.replace("range", "") or type(stored) is not type(values):
+            return False
+        if isinstance(values, list):
+            return all(_is_stored(inner, part, 1) and codes.dtype == np.int64 for _, inner, part, codes in values)
+        if isinstance(values, np.ndarray):
+            return values.ndim == ndim
+        return len(stored) == len(values) and all(type(word) is str for word in values)
     except Exception:
         return False
 
