@@ -197,14 +197,17 @@ cdef class Map:
 
     def nearest(self, const double[:, ::1] F, const double[::1] weights, Py_ssize_t steps, double[:, ::1] Y):
         """Points Y (n, d) moved by `steps` so that their fields are nearer to F (n, M); weights (M,) of cells or None."""
+        cdef const double *w = NULL
         cdef double *work
         self.check(F.shape[1] == self.n_cells and Y.shape[0] == F.shape[0] and Y.shape[1] == self.n_components
                    and (weights is None or weights.shape[0] == self.n_cells))
         if F.shape[0] == 0:
             return
         work = allocate(rk_nearest_work(self.map))
+        if weights is not None:
+            w = &weights[0]
         with nogil:
-            rk_nearest(self.map, &F[0, 0], NULL if weights is None else &weights[0], F.shape[0], steps, &Y[0, 0], work)
+            rk_nearest(self.map, &F[0, 0], w, F.shape[0], steps, &Y[0, 0], work)
         free(work)
 
     def encode(self, const double[:, ::1] F, Py_ssize_t steps, double[:, ::1] out):
