@@ -370,3 +370,10 @@ class LatentForecast(FieldOutputMixin, Model):
             fields = np.asarray(found).reshape(n_steps, -1)
             bounds = bounds * field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
         return found, bounds
+
+    def _restore(self) -> None:
+        known = len(self._angles) + self._timed + self._lag * self._box.shape[1]
+        if not hasattr(self.model_, "inverse_transform") or self.regressor_.n_features_in_ != known:
+            raise ValueError(f"model_ must decode, and regressor_ take {known} numbers")
+        if self._angles.max(initial=0) >= self._box.shape[1] or np.isinf(self.held_out_errors_).all(axis=0).any():
+            raise ValueError("angles must be latents, and forecasts have errors at every step")

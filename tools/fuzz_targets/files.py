@@ -221,6 +221,7 @@ def _use(model):
         ("jacobian", (X[:1],)),
         ("jvp", (X, X)),
         ("vjp", (X, U)),
+        ("forecast", (X, 2)),
         ("freeze", ()),
     ):
         method = getattr(model, name, None)
