@@ -110,7 +110,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     encoder: Any = parameter(kw_only=False, shown="transformer")
     decoder: Any = parameter(default=None, kw_only=False, shown="regressor or None")
     encoder_samples: int | None = parameter(int, default=None, low=2, words=(None,))
-    consistency: int = parameter(int, default=0, low=0)
+    consistency: int = parameter(int, default=0, low=0, high=MOST_STEPS)
     projection: int = parameter(int, default=0, low=0, high=MOST_STEPS)
 
     _state = {
@@ -249,7 +249,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         check_samples(X=X, invariant_values=invariant_values)
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
         X = given_latents = latents_of(X, self.encoder_)
-        consistency = check_count(self.consistency if consistency is None else consistency, "consistency", low=0)
+        consistency = self.consistency if consistency is None else consistency
+        consistency = check_count(consistency, "consistency", low=0, high=MOST_STEPS)
         if self._lacks_rows(X):
             as_array(X, "X", (None, self._n_features_out), min_rows=0)
             shape = self.field_shape_ if cells is None else (len(given["cells"]),)
