@@ -204,6 +204,22 @@ def test_phases_are_unwrapped_along_each_trajectory():
     assert randsmap.metrics.relative_l2(moving(new[:, 0], 1.25), grouped.predict(new)).max() < 0.05
 
 
+@pytest.mark.parametrize("order", ["in order", "shuffled"])
+@pytest.mark.parametrize("speeds", [[1.0, 5.3], [1.0, 1.2, 1.4, 1.9, 2.7, 3.6]])
+def test_runs_whose_phases_grow_apart_by_turns_keep_them_and_are_warned_of(speeds, order):
+    now, speed = np.tile(np.linspace(0, 1, 20), len(speeds)), np.repeat(speeds, 20)
+    rows = np.random.default_rng(0).permutation(len(now)) if order == "shuffled" else np.arange(len(now))
+    new = np.column_stack([np.linspace(0, 1, 20), np.full(20, (speeds[0] + speeds[1]) / 2)])
+    with pytest.warns(UserWarning, match="the way round"):
+        fitted = ParametricModel(registered(), SPLINE).fit(
+            np.column_stack([now, speed])[rows], ring(0.1 + speed * now, 0.1 + 0 * now)[rows]
+        )
+    truth = ring(0.1 + new[:, 0] * new[:, 1], np.full(20, 0.1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        assert randsmap.metrics.relative_l2(truth, fitted.predict(new)).max() < 0.05
+
+
 def test_phases_around_a_circle_of_parameters_are_interpolated_on_the_circle(tmp_path):
     def at(angle):
         return np.column_stack([np.cos(angle), np.sin(angle)])

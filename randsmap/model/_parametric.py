@@ -15,7 +15,6 @@ from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
@@ -54,9 +53,10 @@ class ParametricModel(Model):
     parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
     Theta of a `ShiftRegistration` is unwrapped from each snapshot to the next: along the parameter, or along the
-    shortest tree that joins the parameters, first those of one group. If neighbours then differ by a turn, as around a
-    circle of parameters, its cosine and sine are interpolated instead. It warns of gaps in which theta may
-    turn by more than a third.
+    shortest tree that joins the parameters, first those of one group; runs at equal distances are joined where theta
+    is most alike. If neighbours then differ by a turn and none by half of one, as around a circle of parameters, its
+    cosine and sine are interpolated instead. It warns of gaps, also between runs, in which theta may turn by more than
+    a third.
 
     References
     ----------
@@ -267,23 +267,33 @@ def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) 
         out[current] = out[parent[current]] + steps[current]
         away = np.linalg.norm(Z - Z[current], axis=1)
         away += apart * (labels != labels[current])
+        away += 1e-9 * abs(_wrapped(theta - theta[current]))  # runs at equal distances meet where theta is alike
         closer = ~joined & (away < distance)
         parent[closer], distance[closer] = current, away[closer]
         current = int(np.argmin(np.where(joined, np.inf, distance)))
     distance[labels != labels[parent]] = 0
+    pairs = []  # each and its neighbours in all directions: those without a nearer neighbour
+    for i, near in enumerate(np.linalg.norm(Z - z, axis=1) for z in Z):
+        left = np.flatnonzero(near)
+        while len(left):
+            pairs.append((i, left[np.argmin(near[left])]))
+            left = left[np.linalg.norm(Z[left] - Z[pairs[-1][1]], axis=1) >= near[left]]
+    i, j = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    jumps, third = np.abs(out[i] - out[j]), 2 * np.pi / 3
+    # a tear differs by a turn and nothing else by half of one, as between runs of different speeds
+    turned = (jumps > 2 * third) & (labels[i] == labels[j])
+    torn = turned.any() and not (jumps[~turned] > third).any()
     # in the widest gap a step of more than half a turn looks like a small one: what do those of its direction say
-    wide, away, largest = int(np.argmax(distance)), Z - Z[parent], float(abs(steps).max())
+    wide, away = int(np.argmax(distance)), Z - Z[parent]
+    largest = float(max(abs(steps).max(), 0 if torn else jumps.max(initial=0)))
     alike = (distance > 0) & (abs(away @ away[wide]) > 0.9 * distance * distance[wide]) & (np.arange(n) != wide)
     across = float(distance[wide] * abs(steps[alike]).sum() / max(distance[alike].sum(), 1e-300))
-    if max(largest, across) > 2 * np.pi / 3:
+    if max(largest, across) > third:
         gap = f", by {across:.3g} from {X[parent[wide]]} to {X[wide]} if it changes as fast as elsewhere"
         warn_caller(
             f"theta of neighbouring parameters differs by up to {largest:.3g}{gap if across > largest else ''}: the "
             "way round is uncertain, and predictions in between may be far off. Give snapshots at more parameters"
         )
-    near = NeighborIndex(Z).query(Z, min(2 * X.shape[1] + 1, n))[1]
-    turned = np.abs(out[:, None] - out[near]) > 1.5 * np.pi  # by another way than the tree's
-    torn = bool((turned & (labels[:, None] == labels[near])).any())
     return np.full(n, np.nan) if torn else out
 
 
