@@ -341,6 +341,16 @@ def test_fields_that_are_met_exactly_have_no_bar_to_speak_of():
     assert np.isfinite(bar.at(NEW, 0.9)).all() and replace(bar, groups=np.arange(N) // 50).at(NEW, 0.9).max() < 1e-100
 
 
+def test_where_fields_plateau_the_bar_is_of_the_size_of_the_errors():
+    """Fields that take few values are often met exactly, and the logarithm of such an error says nothing."""
+    steps, there = ((X[::6] < 0.2 + 0.6 * points[:, :1]) + 0.1 for points in (LATENTS, NEW))
+    decoder = randsmap.KNNDecoder().fit(LATENTS, steps)
+    decoded, bar = decoder.predict(NEW, return_error=True)
+    errors = metrics.relative_l2(there, decoded)
+    assert (decoder.error_bar_.errors == 0).any()
+    assert (errors <= bar).mean() >= 0.83 and np.median(bar) <= 3 * errors.max() and bar.max() <= 50 * errors.max()
+
+
 def test_the_command_line_writes_it(tmp_path, capsys):
     np.save(tmp_path / "fields.npy", FIELDS)
     np.save(tmp_path / "latents.npy", NEW[:6])
@@ -350,6 +360,10 @@ def test_the_command_line_writes_it(tmp_path, capsys):
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[3], "--coverage", "0.8"]) == 0
     assert (np.load(files[3]) == model.inverse_transform(NEW[:6], return_error=True, coverage=0.8)[1]).all()
     assert "errors.npy (6,)" in capsys.readouterr().out
+    np.save(tmp_path / "none.npy", NEW[:0])
+    none = ["decode", files[0], str(tmp_path / "none.npy"), "--out", str(tmp_path / "no.npy"), "--error"]
+    assert main([*none, str(tmp_path / "no errors.npy")]) == 0
+    assert "no errors.npy (0,)\n" in capsys.readouterr().out
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[1]]) == 1
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[2]]) == 1
     assert "would replace" in capsys.readouterr().err

@@ -452,6 +452,16 @@ def test_input_of_any_kind_and_out(name):
             call(clone(decoder))
 
 
+@pytest.mark.parametrize("n_parts", [0, 1, 2, 3], ids=["search", "one part", "two parts", "three parts"])
+def test_of_no_points_there_are_no_derivatives_of_blends(n_parts):
+    X, F, _ = np.random.default_rng(0).uniform(size=(3, 40, 2))
+    none, parts = np.empty((0, 2)), [KernelDecoder(length_scale=s, regularization=1e-6) for s in (0.3, 0.5, 0.8)]
+    search = randsmap.AutoDecoder(n_trials=2, families="gaussian", random_state=0)
+    decoder = (randsmap.BlendedDecoder(parts[:n_parts]) if n_parts else search).fit(X, F)
+    assert decoder.jacobian(none).shape == (0, 2, 2)
+    assert decoder.jvp(none, none).shape == decoder.vjp(none, none).shape == (0, 2)
+
+
 def test_one_dimensional_fields_have_no_axis_of_cells():
     Y = np.random.default_rng(0).uniform(size=(40, 3))
     decoder = RFNNDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit(Y, Y[:, 0] ** 2)

@@ -610,7 +610,8 @@ def _write_fields(arguments, decode, X, shape):
         empty = np.empty(0, np.intp)  # of cells: no field is decoded
         errors = decode(X, cells=empty, return_error=True, coverage=arguments.coverage)[1]
         write_array(arguments.error, errors, "errors")
-        tell(f"written: {arguments.error} {errors.shape}, median {np.median(errors):.3g}, largest {errors.max():.3g}")
+        figures = f", median {np.median(errors):.3g}, largest {errors.max():.3g}" if len(errors) else ""
+        tell(f"written: {arguments.error} {errors.shape}{figures}")
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:

@@ -211,7 +211,7 @@ class BlendFit(Fit):
         """Fields of the decoders before the limit (K, n, r), those that they must be near, and the limit."""
         # the blend has checked X
         parts = (part.fitted.decode if isinstance(part, HoldsFit) else part.predict for part in self.decoders)
-        P = np.stack([decode(X).reshape(len(X), -1) for decode in parts])
+        P = np.stack([decode(X).reshape(len(X), self.coordinates.shape[1]) for decode in parts])
         x = X / self.latent_scale
         nearest = self.index.query(x, 1)[1][:, 0]
         near = self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
@@ -249,12 +249,12 @@ class BlendFit(Fit):
         return solve(total)
 
     def tangents(self, X: _Values, V: _Values | None) -> _Values:
-        n, d = X.shape
+        (n, d), r = X.shape, self.coordinates.shape[1]
         if V is not None:
             direction = V[:, 0]
-            return self._combined(X, lambda part: part.jvp(X, direction).reshape(n, 1, -1), V)
+            return self._combined(X, lambda part: part.jvp(X, direction).reshape(n, 1, r), V)
         coordinates = np.broadcast_to(np.eye(d), (n, d, d))
-        return self._combined(X, lambda part: part.jacobian(X).reshape(n, -1, d).transpose(0, 2, 1), coordinates)
+        return self._combined(X, lambda part: part.jacobian(X).reshape(n, r, d).transpose(0, 2, 1), coordinates)
 
     def contract(self, X: _Values, H: _Values) -> _Values:
         limits, weights, solve = self._linearised(X)

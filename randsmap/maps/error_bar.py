@@ -146,15 +146,15 @@ class ErrorBar:
         return self.growth[0] * away + np.clip(away / np.log(2), 0, 1) * self.growth[1]
 
     def _judged(self, sizes):
-        """Errors above round-off, and of the training points logarithms of theirs over those near, and distances."""
+        """Errors, none far below their mean, logarithms of those of the training points over those near, distances."""
         errors = self.errors * sizes
-        errors = np.maximum(errors, max(1e-12 * float(errors.mean()), 1e-200))  # of a logarithm
+        errors = np.maximum(errors, max(3e-3 * float(errors.mean()), 1e-200))  # where fields plateau some are 0
         local, away = self._local(errors, self._scaled, *self._nearest, self.groups)
         return errors, np.log(errors) - local, away
 
     @quiet
     def _calibrated(self, sizes):
-        """Errors above round-off, and the sorted logarithms of what the training points' exceed."""
+        """Errors, none far below their mean, and the sorted logarithms of what the training points' exceed."""
         errors, inside, away = self._judged(sizes)
         return errors, np.sort(inside - self._growing(away))
 
