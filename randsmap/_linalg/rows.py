@@ -78,8 +78,9 @@ def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[An
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"its header declares the shape {shape}")
     expected = math.prod(shape) * dtype.itemsize
-    if not dtype.hasobject and size - file.tell() < expected:
-        raise ValueError(f"its header declares {expected} bytes of shape {shape}, and it has {size - file.tell()}")
+    if not dtype.hasobject and size - file.tell() != expected:
+        several = ". Write several arrays as .npz (np.savez)" if size - file.tell() > expected else ""
+        raise ValueError(f"its header declares {expected} bytes of shape {shape}, it has {size - file.tell()}{several}")
     if max((*shape, 0)) > np.iinfo(np.intp).max:
         raise ValueError(f"its header declares the shape {shape}, which is too large")
     return shape, dtype
