@@ -279,7 +279,8 @@ def test_columns_that_may_count_the_rows_are_told(tmp_path, text, fields, values
         ("sim_time,x=0.1,x=0.2,x=3e1", "0.{k},", "'sim_time', is taken for the numbers"),
         ("year,u [0],u [1],u [2]", "199{k},", "'year', is taken for the numbers"),
         ("sim_time,a,b,c", "0.{k},", None),
-        (",year,a,b,c", "{k},199{k},", None),
+        (",year,a,b,c", "{k},199{k},", "'year', is taken for the numbers"),
+        ("run,case,a,b,c", "7,{k}5,", "'run'.*numbers.*'case'.*numbers"),
         (None, "0.{k},", None),
     ],
 )
@@ -341,11 +342,12 @@ def test_a_text_that_may_be_read_in_two_ways_is_refused(tmp_path, text):
         (None, "MatrixMarket's text is not read"),
     ],
 )
-def test_text_with_a_head_is_what_the_head_states(tmp_path, head, reason):
-    head = f"# Created by Octave 8\n# name: U\n# type: {head}" if head else "%%MatrixMarket matrix array real general"
+@pytest.mark.parametrize("by", ["# Created by Octave 8\n", ""])
+def test_text_with_a_head_is_what_the_head_states(tmp_path, head, reason, by):
+    head = f"{by}# name: U\n# type: {head}" if head else "%%MatrixMarket matrix array real general"
     with pytest.raises(ValueError, match=f"a.txt .*{reason}"):
         read_text(tmp_path / "a.txt", f"{head}\n1 2\n3 4.5\n")
-    table, told = read_text(tmp_path / "a.txt", "# rows: 9\n# type: run\n1 2\n3 4.5\n")
+    table, told = read_text(tmp_path / "a.txt", "# rows: 9\n# name: a\n# type: RANS of a wing\n1 2\n3 4.5\n")
     assert table.tolist() == [[1, 2], [3, 4.5]] and not told
 
 
@@ -971,6 +973,18 @@ def test_empty_data_spaces_of_HDF5_are_no_arrays(tmp_path):
     np.testing.assert_array_equal(read_snapshots(tmp_path / "a.h5"), np.ones((3, 4)))
 
 
+def test_bytes_behind_an_array_are_told(tmp_path):
+    for name, parts in (("a.npy", [FIELDS, FIELDS]), ("b.npy", [FIELDS[0], FIELDS])):
+        with open(tmp_path / name, "wb") as file:
+            for part in parts:
+                np.save(file, part)
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.write(tmp_path / name, "a.npy")
+        for path in (tmp_path / name, tmp_path / "a.npz"):
+            with pytest.raises(ValueError, match=rf"{path.name} .*declares .* bytes.*several arrays as \.npz"):
+                read_snapshots(path)
+
+
 def test_what_has_no_name_takes_no_key(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS)
     (tmp_path / "a.csv").write_text("1,2.5\n")
@@ -1104,6 +1118,35 @@ def test_a_first_line_that_alone_rises_evenly_is_told(tmp_path):
     read, told = read_text(tmp_path / "a.csv", text)
     assert len(read) == 10 and "first line rises evenly as no other does" in told
     assert not read_text(tmp_path / "a.csv", text.partition("\n")[2])[1]
+
+
+@pytest.mark.parametrize("corner", ["0", "nan", "12"])
+@pytest.mark.parametrize("positions", [range(12), np.linspace(0, 1, 12), np.linspace(0, 1, 12) ** 2])
+@pytest.mark.parametrize("times", [range(40), range(1, 41), np.linspace(0, 1, 40)])
+def test_a_grid_with_positions_and_times_is_told(tmp_path, corner, positions, times):
+    values = np.random.default_rng(0).uniform(size=(40, 12))
+    rows = [[t, *row] for t, row in zip(times, values, strict=True)]
+    told = read_text(tmp_path / "a.csv", "\n".join(",".join(map(str, row)) for row in [[corner, *positions], *rows]))[1]
+    assert re.search("first column (rises as no other does|counts the rows)", told)
+    assert ("first line rises evenly" in told) == (positions[1] - positions[0] == pytest.approx(positions[-1] / 11))
+
+
+@pytest.mark.parametrize(
+    "name",
+    "id ID index idx run label group sample case snapshot frame trajectory seed Re fold year run_id sample_no".split(),
+)
+def test_a_column_called_as_rows_are_is_no_cell_without_a_word(tmp_path, name):
+    cells, row = ["pa", "pb", "pc", "pd"], "0.5,1.5,2.5,4.5"
+    path, first = tmp_path / "a.csv", f"{','.join([name, *cells])}\n7,{row}\n3,{row}\n"
+    assert re.search(f"{name!r}, is taken for the numbers", read_text(path, first)[1])
+    assert read_snapshots(path, key=name).tolist() == [[7], [3]]
+    read, told = read_text(path, f"{','.join([*cells, name])}\n{row},7\n{row},3\n")
+    assert read.shape == (2, 5) and f"{name!r} is taken for a cell: put it first" in told
+    read, told = read_text(path, f"c0,c1,c2,c3,target\n{row},7\n{row},3\n")
+    assert read.shape == (2, 5) and "'target' is taken for a cell" in told
+    if name in ("Re", "year", "group", "label"):  # as a parameter it is read
+        read, told = read_text(path, first, read_array)
+        assert read.shape == (2, 5) and not told
 
 
 @pytest.mark.parametrize("line", ["#1.5,2,3", "# 1.5,2,3", "#REF,1,2", "#,1,2"])

@@ -25,7 +25,12 @@ TIME = re.compile(
     r"(_(s|ms|us|ns|sec|min|h|d)| ?[(\[].*[)\]])?",
     re.IGNORECASE,
 )
-_INDEX = re.compile(r"((row|snapshot|sample|run|case)[ _]?)?(index|idx|id|n[or]\.?|number)|unnamed: 0", re.IGNORECASE)
+_THING = (
+    "row|snapshot|sample|run|case|frame|trajectory|traj|seed|fold|split|year|label|class|target|group|batch|member|subject|"
+    "reali[sz]ation|scenario|experiment|simulation|trial|replicate|(?-i:Re)"
+)
+_INDEX = re.compile(rf"(({_THING})[ _]?)?(index|idx|id|n[or]\.?|num(ber)?)|unnamed: 0", re.IGNORECASE)
+_ROW = re.compile(_THING, re.IGNORECASE)  # no cell, but maybe a parameter
 # what begins as a number does, and what programs write for values that are missing or too wide
 _VALUE = re.compile(
     r"\W*\d.*|[#<>].*|[-+]?[\dOIl]+[.,][\dOIl]+|[-+]?(nan|inf|infinity|ind)\b.*|n[./]?[ad]\.?|bdl|null|nil|none|missing|"
@@ -107,18 +112,16 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
             raise ValueError(
                 f"its head states {stated[what]} {what}, it has {there}: it may be cut off. Write it again"
             )
+    if fields and key is None and not levels and table.shape[1] > 3 and len(table) > 4 and _rises(values[:100].T)[1]:
+        _assume(path, "its first line rises evenly as no other does: begin it with # if it has positions of cells")
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
     if not alone and _counts([f"{value:.15g}" for value in table[:, 0]]):
         leave = int(bool(fields and levels))
         _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
         table = Table.of(values[:, leave:], columns=_index(titles[leave:]))
     elif fields and key is None and not timed and table.shape[1] > 1 and len(table) > 4:
-        alike = _rises(values[:100])
-        if (alike[:, 0] > alike[:, 1:].any(axis=1)).any():
+        if _rises(values[:100]).any():
             _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
-        even = _rises(values[:100].T)[1]
-        if not levels and values.shape[1] > 3 and even[0] > even[1:].any():
-            _assume(path, "its first line rises evenly as no other does: begin it with # if it has positions of cells")
     return table
 
 
@@ -185,7 +188,8 @@ def _stated(comments: Sequence[str]) -> dict[str, str]:
     if comments and comments[0].startswith("MatrixMarket"):
         raise ValueError("MatrixMarket's text is not read: scipy.io.mmread reads it. Save a dense array as .npy")
     stated = dict(re.findall(r"^ (name|type|ndims|rows|columns): (.*)", "\n".join(comments), re.MULTILINE))
-    if not {"name", "type"} <= {*stated} or not any("Octave" in text for text in comments):
+    octave = re.search(r"(matrix|scalar|range|string|struct|cell|bool)$", stated.get("type", ""))
+    if not {"name", "type"} <= {*stated} or not (octave or any("Octave" in text for text in comments)):
         return {}
     if "ndims" in stated or stated["type"] not in ("matrix", "scalar", "float matrix", "float scalar"):
         raise ValueError(f"Octave's text of type {stated['type']!r} is not read. Save double(full(x)) with -v7")
@@ -229,11 +233,15 @@ def _counts(words: Sequence[str]) -> bool:
 
 
 def _rises(table: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether each column rises, and whether it rises in equal steps, (2, p)."""
-    with np.errstate(all="ignore"):
-        steps = np.diff(table, axis=0)
-        rising = (steps > 0).all(axis=0)
-        return np.array([rising, rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))])
+    """Whether the first column alone rises, and whether it does in equal steps, with its first value or without."""
+    alone = []
+    for part in [table, table[1:]] if len(table) > 5 else [table]:  # that value is the corner of a grid
+        with np.errstate(all="ignore"):
+            steps = np.diff(part, axis=0)
+            rising = (steps > 0).all(axis=0)
+            alike = np.array([rising, rising & (np.ptp(steps, axis=0) <= 1e-6 * np.abs(steps).max(axis=0))])
+        alone.append(alike[:, 0] > alike[:, 1:].any(axis=1))
+    return np.any(alone, axis=0)
 
 
 def _index(words: Sequence[str]) -> Any:
@@ -400,13 +408,13 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[in
     odd *= bool(whole and len(kinds) - odd >= 3 * len({*kinds[odd:]}) and not kinds[odd].startswith(kinds[odd - 1]))
     several = Counter(part for own in names for part in {*own})
 
-    def time_of(k: int) -> str | None:  # T behind another column, or above several, is a temperature
-        found = (part for part in names[k] if TIME.fullmatch(part) and several[part] == 1)
+    def called(k: int, *kinds: re.Pattern[str]) -> str | None:  # T behind another, or above several, is a temperature
+        found = (part for part in names[k] if any(kind.fullmatch(part) for kind in kinds) and several[part] == 1)
         return next((part for part in found if part != "T" or k == start), None)
 
     while len(names) > 1 + skipped:
-        own, name = names[skipped], time_of(skipped)
-        indexed = skipped < odd or (labelled and not skipped) or _INDEX.fullmatch(own[-1])
+        own, name = names[skipped], called(skipped, TIME)
+        indexed = skipped < odd or (labelled and not skipped) or called(skipped, _INDEX, *[_ROW] * fields)
         if not (fields if name else indexed):
             break
         timed = timed or bool(name)
@@ -418,9 +426,12 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[in
             "Rename it if it is a cell",
         )
         skipped += 1
-    late = [name for name in map(time_of, range(skipped + 1, len(names))) if name and fields]
-    if late:
-        _assume(path, f"the column {late[0]!r} is taken for a cell: put it first if it has times")
+    plain = [k for k in range(skipped, len(kinds)) if "0" not in kinds[k]]  # or the only one without a number
+    for k in range(skipped + 1, len(names)):
+        if fields and (called(k, TIME, _INDEX, *[_ROW] * (len(names) > 2)) or (plain == [k] and len(kinds) > 3)):
+            name = "/".join(filter(None, names[k]))
+            _assume(path, f"the column {name!r} is taken for a cell: put it first if it has times or numbers of rows")
+            break
     return skipped, timed
 
 
