@@ -156,6 +156,76 @@ def test_error_bars_grow_and_cover_trajectories_left_out():
     assert (half < bars).all() and far[59] > far[23]
 
 
+@pytest.mark.parametrize("n", [4, 6, 9])
+def test_error_bars_cover_new_trajectories_though_few_were_seen(n):
+    inside = []
+    for seed in range(3):
+        paths = bumps(n + 10, seed=seed + 100)
+        fitted = LatentForecast(POD(5)).fit(*stacked(paths[:n]))
+        for path in paths[n:]:
+            found, bars = fitted.forecast(path[:1], 24, return_error=True, coverage=n / (n + 1))
+            assert np.isfinite(bars).all()
+            inside.append((relative_l2(path[1:], found) <= bars).mean())
+    assert np.mean(inside) >= n / (n + 1)
+    for coverage, needed in ((n / (n + 1) + 0.005, n + 1), (0.99, 99), (1, "inf")):
+        with pytest.warns(UserWarning, match=rf"needs {needed} trajectories .* and {n} tell coverage <= {n}/{n + 1}"):
+            bars = fitted.forecast(path[:1], 30, return_error=True, coverage=coverage)[1]
+        assert bars.shape == (30,) and np.isinf(bars).all()
+
+
+def test_bars_grow_on_where_too_few_trajectories_go():
+    F = bumps(10)
+    rows, labels = stacked(F)
+    short = (np.tile(np.arange(25), 10) < 12) | (labels < 2)  # two of 25 fields, the others of 12
+    bars = LatentForecast(POD(5)).fit(rows[short], labels[short]).forecast(rows[:1], 24, return_error=True)[1]
+    np.testing.assert_allclose(bars[11:], bars[10] * np.arange(12, 25) / 11)
+
+
+def test_nine_trajectories_at_least_are_left_out_of_many_snapshots():
+    F, labels = stacked(bumps(12, 220))
+    fitted = LatentForecast(POD(3), LinearRegression()).fit(F, labels)
+    assert np.isfinite(fitted.forecast(F[:1], 5, return_error=True)[1]).all()
+
+
+def test_one_label_is_a_single_trajectory():
+    F = bumps(1)[0]
+    expected = LatentForecast(POD(3)).fit(F).forecast(F[:1], 4, return_error=True)
+    found = LatentForecast(POD(3)).fit(F, np.full(25, "run")).forecast(F[:1], 4, return_error=True)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("lag", [1, 2])
+def test_the_fewest_snapshots_are_enough_and_one_less_is_refused(lag):
+    F = bumps(3)
+    for n, length in ((3, lag + 1), (2, lag + 2), (1, 4 * (lag + 1))):
+        rows, labels = stacked(F[:n, :length])
+        forecast = LatentForecast(POD(1), lag=lag)
+        assert np.isfinite(forecast.fit(rows, labels).forecast(rows[:lag], 3)).all()
+        with pytest.raises(ValueError, match=rf"two of {lag + 2}, or one of {4 * (lag + 1)}, got {n * length - 1}"):
+            forecast.fit(rows[1:], labels[1:])
+
+
+@pytest.mark.parametrize(
+    ("attribute", "forged"),
+    [
+        ("held_out_errors_", lambda errors: np.full_like(errors, np.inf)),
+        ("_angles", lambda _: np.array([7])),
+        ("_angles", lambda _: np.array([0, 0])),
+        ("_lag", lambda _: 2),
+        ("_timed", lambda _: True),
+        ("_box", lambda box: np.ascontiguousarray(box[::-1])),
+        ("_runs", lambda runs: runs[1:].copy()),
+    ],
+)
+def test_a_forged_file_is_refused(tmp_path, attribute, forged):
+    fitted = LatentForecast(POD(3)).fit(*stacked(bumps(4)))
+    setattr(fitted, attribute, forged(getattr(fitted, attribute)))
+    with pytest.raises(ValueError):
+        fitted.save(tmp_path / "forecast.npz")
+        randsmap.load(tmp_path / "forecast.npz")
+
+
 def test_forecasts_stay_near_the_snapshots():
     F = bumps(8)
     rows, labels = stacked(F)
@@ -174,6 +244,13 @@ class Pushing(LinearRegression):
         return 1e6 * X
 
 
+class TooMany(LinearRegression):
+    """A column too many."""
+
+    def predict(self, X):
+        return np.zeros((len(X), 3))
+
+
 def test_an_angle_has_no_jump():
     paths = bumps(10)
     aligned = ManifoldModel(POD(3, invariants="mass"))
@@ -189,8 +266,9 @@ def test_a_fitted_model_is_taken_as_it_is_and_another_is_cloned():
     fitted = LatentForecast(model).fit(F, labels)
     assert not hasattr(model, "encoder_") and fitted.model_.encoder_.n_components_ == 4
     known = ManifoldModel(POD(4)).fit(F[:100])
-    taken = LatentForecast(known).fit(F, labels)
-    assert taken.model_ is known
+    with pytest.warns(UserWarning, match="model is fitted: .* error bars are too small") as warned:
+        taken = LatentForecast(known).fit(F, labels)
+    assert len(warned) == 1 and taken.model_ is known
     copied = clone(fitted.set_params(lag=3))
     assert copied.get_params()["model__encoder__n_components"] == 4 and copied.lag == 3 and copied.regressor is None
     with pytest.raises(NotFittedError):
@@ -212,7 +290,8 @@ def test_files_hold_forecasts(tmp_path):
         fitted.save(tmp_path / "forecast.npz")
         again = randsmap.load(tmp_path / "forecast.npz")
         for found, expected in zip(
-            again.forecast(F[:4], 9, return_error=True), fitted.forecast(F[:4], 9, return_error=True)
+            again.forecast(F[:4], 9, return_error=True, coverage=0.8),
+            fitted.forecast(F[:4], 9, return_error=True, coverage=0.8),
         ):
             np.testing.assert_array_equal(found, expected)
 
@@ -236,12 +315,11 @@ def test_wrong_arguments_are_named():
     F, labels = stacked(bumps(4, 10))
     cases = [
         ({"groups": labels[:5]}, ValueError, "groups must hold one label"),
-        ({"groups": np.zeros(40)}, ValueError, "groups must name at least two"),
         ({"times": np.arange(39)}, ValueError, "times must have length 40"),
         ({"groups": labels, "times": np.zeros(40)}, ValueError, "times must increase along each trajectory"),
         ({"groups": labels, "times": -np.arange(40)}, ValueError, "times must increase"),
         ({"times": np.full(40, np.nan)}, ValueError, "times must be finite"),
-        ({"groups": np.arange(40)}, ValueError, "snapshots must hold two trajectories of more than lag=1"),
+        ({"groups": np.arange(40)}, ValueError, "snapshots must hold three trajectories of more than lag=1"),
     ]
     for options, error, message in cases:
         with pytest.raises(error, match=message):
@@ -253,6 +331,14 @@ def test_wrong_arguments_are_named():
     ]:
         with pytest.raises(error, match=message):
             LatentForecast(model).fit(F, labels)
+    for regressor, error in [
+        (LinearRegression, TypeError),
+        (randsmap.DiffusionMaps(2), TypeError),
+        (Recorder().fit, TypeError),
+        (TooMany(), ValueError),
+    ]:
+        with pytest.raises(error, match="regressor must"):
+            LatentForecast(POD(2), regressor).fit(F, labels)
     for lag, error in ((0, ValueError), (1.5, TypeError), (True, TypeError), (10, ValueError)):
         with pytest.raises(error, match="lag"):
             LatentForecast(POD(2), lag=lag).fit(F, labels)

@@ -277,15 +277,15 @@ class Samples:
         return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
 
 
-def check_groups(groups: ArrayLike | None, n: int) -> NDArray[np.intp] | None:
-    """Groups as numbers from 0 on, (n,), in the order they appear: names change nothing; at least two, or None."""
+def check_groups(groups: ArrayLike | None, n: int, least: int = 2) -> NDArray[np.intp] | None:
+    """Groups as numbers from 0 on, (n,), in the order they appear: names change nothing; at least so many, or None."""
     if groups is None:
         return None
     groups = as_labels(groups)
     if groups.shape != (n,):
         raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
     _, first, labels = np.unique(groups, return_index=True, return_inverse=True)
-    if len(first) < 2:
+    if len(first) < least:
         raise ValueError("groups must name at least two groups, one of which can be held out, got one")
     return first.argsort().argsort()[labels]
 

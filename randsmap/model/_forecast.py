@@ -16,7 +16,7 @@ from sklearn.utils import Bunch
 from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import as_array, check_samples
-from randsmap._interface.callers import extrapolation_ignored
+from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened
 from randsmap._interface.parameters import Parameter, check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
@@ -58,8 +58,10 @@ def _continued(flow: Bunch, regressor: Any, past: _Values, steps: _Values) -> _V
     lag, found = past.shape[1], []
     box = np.minimum(flow.box[0], past.min(axis=1)), np.maximum(flow.box[1], past.max(axis=1))
     for part in sliding_window_view(steps, lag, axis=1).swapaxes(0, 1):
-        rates = np.asarray(regressor.predict(_states(flow, past, part))).reshape(len(past), -1)
-        found.append(np.clip(past[:, -1] + part[:, -1:] * rates, *box))
+        now, rates = past[:, -1], np.asarray(regressor.predict(_states(flow, past, part)))
+        if rates.size != now.size:
+            raise ValueError(f"regressor must predict rates of shape {now.shape}, got shape {rates.shape}")
+        found.append(np.clip(now + part[:, -1:] * rates.reshape(now.shape), *box))
         past = np.concatenate([past[:, 1:], found[-1][:, None]], axis=1)
     return np.stack(found, axis=1)
 
@@ -89,10 +91,11 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
     """Rows of each trajectory that has a pair, steps (n,) from a row to the next of it, and their unit, the median."""
     at = np.arange(float(n)) if times is None else as_array(times, "times", (n,))
     paths = [path for path in map(np.flatnonzero, labels == np.unique(labels)[:, None]) if len(path) > lag]
-    if len(paths) < 2 and max(map(len, paths), default=0) < 4 * (lag + 1):
+    pairs = sorted(len(path) - lag for path in paths)
+    if sum(pairs[:-1]) < 2 and (len(paths) != 1 or pairs[0] + lag < 4 * (lag + 1)):  # to learn from in each turn
         raise ValueError(
-            f"snapshots must hold two trajectories of more than lag={lag} fields, or one of {4 * (lag + 1)}, got {n} "
-            f"fields in {labels.max() + 1}"
+            f"snapshots must hold three trajectories of more than lag={lag} fields, two of {lag + 2}, or one of "
+            f"{4 * (lag + 1)}, got {n} fields in {labels.max() + 1}"
         )
     steps = np.full(n, np.nan)
     for path in paths:
@@ -111,8 +114,10 @@ def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]
     if len(paths) == 1:
         cut = len(paths[0]) - len(paths[0]) // 4
         return [([paths[0][:cut]], [paths[0][cut - lag :]])]
-    turns = KFold(min(5, len(paths)), shuffle=True, random_state=0).split(paths)
-    return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in turns]
+    turns = list(KFold(min(5, len(paths)), shuffle=True, random_state=0).split(paths))
+    # at a bounded cost, but of nine trajectories at least (documented), which coverage=0.9 needs
+    some = turns[: max(1, 5000 // sum(map(len, paths)), -(-9 // (len(paths) // len(turns))))]
+    return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in some]
 
 
 def _windows(paths: list[_Rows], lag: int, ahead: int, most: int) -> _Rows:
@@ -136,6 +141,18 @@ def _errors(turn: Bunch, make: _Make, at: _Rows) -> _Values:
             fields = np.asarray(_decoded(turn.model, path[there], turn.F[start : start + 1]))
             errors[there] = turn.measure(turn.F[rows[there]], fields.reshape(len(fields), -1))
     return found
+
+
+def _bars(errors: _Values, runs: _Rows, coverage: float) -> list[float]:
+    """Conformal quantiles of errors (k, h), as far ahead as enough trajectories `runs` (k,) go; of a single one all."""
+    bars: list[float] = []
+    for column in errors.T:
+        there = np.isfinite(column)
+        level = round(coverage * (1 + 1 / (len(np.unique(runs[there])) if np.ptp(runs) else there.sum())), 9)
+        if level > 1 and np.ptp(runs):  # windows of one trajectory are alike, and count as one
+            break
+        bars.append(np.quantile(column[there], min(1.0, level), method="higher"))
+    return bars
 
 
 def _latents(model: Any, snapshots: Any, paths: list[_Rows], angles: Any) -> _Values:
@@ -172,6 +189,10 @@ def _tuned(turns: list[Bunch], farthest: int) -> _Make:
 def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
     """The model if it is fitted, else a copy that is fitted to the snapshots."""
     if is_fitted(model):
+        warn_caller(
+            "model is fitted: if it has seen these trajectories, held-out errors and error bars are too small. Give it "
+            "before its fit, clone(model), to have it fitted without those that are left out"
+        )
         return model
     model = clone(model)
     if isinstance(model, ManifoldModel):
@@ -191,7 +212,7 @@ class LatentForecast(FieldOutputMixin, Model):
     ----------
     model
         With `transform` and `inverse_transform`. It is cloned and fitted to the snapshots, in turn without parts of
-        them, unless it is fitted already: errors of fields that it has seen may be too small.
+        them, unless it is fitted already: errors of fields that it has seen may be too small (a warning).
     regressor
         From states to rates (see Notes); cloned. None: the one of least error in held-out forecasts among linear and
         quadratic functions and `KernelDecoder` with linear trends, of several length scales and regularisations.
@@ -206,7 +227,8 @@ class LatentForecast(FieldOutputMixin, Model):
         Time from a forecast field to the next: the median step of the snapshots (1 without `times`).
     held_out_errors_ : ndarray (k, h)
         Errors, as by `metrics.scaled_l2`, of k forecasts 1 to h <= 100 steps ahead; infinite where a trajectory had
-        ended. These are left out in five parts (fewer of more than 1000 snapshots), of a single one the last quarter.
+        ended. These are left out in five parts (of more than 1000 snapshots fewer, but nine trajectories), of a single
+        one the last quarter.
     n_features_in_ : int
         Number M of cells of a field.
 
@@ -246,6 +268,7 @@ class LatentForecast(FieldOutputMixin, Model):
         "_box": Array(2, "d", infinite=True),  # lowest and highest latents
         "step_": Parameter(float, low=0, strict=True),
         "held_out_errors_": Array("k", "h", low=0, infinite=True),
+        "_runs": Array("k", dtype=np.intp, low=0),  # the trajectory of each
         **FIELD_STATE,
     }
 
@@ -271,9 +294,12 @@ class LatentForecast(FieldOutputMixin, Model):
             decodes = hasattr(self.model, "transform") and hasattr(self.model, "inverse_transform")
             if isinstance(self.model, type) or not decodes:
                 raise TypeError(f"model must be an estimator that encodes and decodes, got {self.model!r}")
+            learns = all(hasattr(self.regressor, method) for method in ("fit", "predict", "get_params"))
+            if self.regressor is not None and (isinstance(self.regressor, type) or not learns):
+                raise TypeError(f"regressor must be an estimator with fit and predict, got {self.regressor!r}")
             check_samples(snapshots=snapshots, groups=groups, times=times)
             F = Rows.of(field_rows(self, snapshots, reset=True, name="snapshots"), "snapshots")
-            labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F))
+            labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F), least=1)
             paths, steps, self.step_ = _trajectories(len(F), labels, times, lag)
             with search_threads(len(F)):
                 self.model_ = _fitted_model(self.model, snapshots, labels)
@@ -301,7 +327,7 @@ class LatentForecast(FieldOutputMixin, Model):
             found = Bunch(model=model, Z=Z, box=box, angles=self._angles, timed=self._timed)
             return Bunch(pairs=(_states(found, past, between), rates, labels[windows[:, 0]]), **found)
 
-        parts, turns = _parts(paths, lag)[: max(1, 5000 // len(F))], []
+        parts, turns = _parts(paths, lag), []
         farthest = min(100, max(len(path) - lag for _, left_out in parts for path in left_out))
         for learn, left_out in parts:
             rows = np.sort(np.concatenate(learn))
@@ -315,6 +341,7 @@ class LatentForecast(FieldOutputMixin, Model):
             )
         make = _tuned(turns[:3], farthest) if self.regressor is None else lambda states: clone(self.regressor)
         self.held_out_errors_ = np.concatenate([_errors(turn, make, np.arange(farthest)) for turn in turns])
+        self._runs = np.concatenate([labels[turn.windows[:, 0]] for turn in turns])
         whole = learned(self.model_, paths, 4000)
         self.regressor_, self._box = _fitted(make, *whole.pairs), whole.box
 
@@ -344,7 +371,9 @@ class LatentForecast(FieldOutputMixin, Model):
 
         Notes
         -----
-        Errors are conformal quantiles of `held_out_errors_` (of few the largest) up to a step, and grow like it beyond.
+        Errors are conformal quantiles of `held_out_errors_` up to a step, and grow like it beyond. k trajectories tell
+        those for coverage <= k / (k + 1): for a larger one they are infinite, with a warning. A single trajectory tells
+        how its own last quarter would have been forecast, and no more.
         """
         check_fitted(self, "regressor_")
         n_steps = check_count(n_steps, "n_steps")
@@ -362,8 +391,17 @@ class LatentForecast(FieldOutputMixin, Model):
         found = _decoded(self.model_, path, last[-1:])
         if not how:
             return found
-        known = [errors[np.isfinite(errors)] for errors in self.held_out_errors_.T]
-        bars = [np.quantile(each, min(1.0, coverage * (1 + 1 / len(each))), method="higher") for each in known]
+        bars = _bars(self.held_out_errors_, self._runs, coverage)
+        if not bars:
+            runs, needed = (
+                len(np.unique(self._runs)),
+                np.ceil(round(coverage / (1 - coverage), 9)) if coverage < 1 else np.inf,
+            )
+            warn_caller(
+                f"the errors are infinite: coverage={coverage} needs {needed:.0f} trajectories that were left out, and "
+                f"{runs} tell coverage <= {runs}/{runs + 1}. Fit to more trajectories, or ask for less coverage"
+            )
+            bars = [np.inf]
         ahead = np.arange(1, n_steps + 1)
         bounds = np.maximum.accumulate(bars)[np.minimum(ahead, len(bars)) - 1] * np.maximum(1.0, ahead / len(bars))
         if how == "absolute":
@@ -375,5 +413,8 @@ class LatentForecast(FieldOutputMixin, Model):
         known = len(self._angles) + self._timed + self._lag * self._box.shape[1]
         if not hasattr(self.model_, "inverse_transform") or self.regressor_.n_features_in_ != known:
             raise ValueError(f"model_ must decode, and regressor_ take {known} numbers")
-        if self._angles.max(initial=0) >= self._box.shape[1] or np.isinf(self.held_out_errors_).all(axis=0).any():
-            raise ValueError("angles must be latents, and forecasts have errors at every step")
+        angles, (lowest, highest) = self._angles, self._box
+        if len(np.unique(angles)) < len(angles) or angles.max(initial=0) >= len(lowest) or (lowest > highest).any():
+            raise ValueError("_angles must be latents, each once, and _box hold their lowest and highest values")
+        if np.isinf(self.held_out_errors_).all(axis=0).any():
+            raise ValueError("held_out_errors_ must have a finite one at every step")
