@@ -194,6 +194,8 @@ def _reader(path: Path) -> Callable[..., Any]:
         if not path.exists():
             raise FileNotFoundError(2, os.strerror(2), str(path))
         return _read_zarr
+    if any((path / name).is_file() for name in ("zarr.json", ".zarray", ".zgroup")):  # a.zarr/U
+        return _read_zarr
     start = _start(path)
     if ending in _READERS:
         return _READERS[ending]
@@ -396,8 +398,25 @@ def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[An
             warn_caller(
                 f"{path}: its axes are read in the order of HDF5, since nothing in it says that MATLAB wrote it"
             )
+        gone = [*dict.fromkeys(_missing_sources(h5py, path, node))]
+        if gone:
+            raise ValueError(f"{at} is virtual, and of the sources of its values these are missing: {', '.join(gone)}")
         values = _unpacked(_native(np.asarray(node[()])), node.attrs, path, node.fillvalue)
         return values.T if turned else values
+
+
+def _missing_sources(h5py: Any, path: Path, node: Any) -> Iterator[str]:
+    """What a virtual array of HDF5 refers to and is not there: its fill value stands in its place, without a word."""
+    for source in node.virtual_sources() if node.is_virtual else []:
+        name, key = source.file_name, source.dset_name
+        own = [name, os.path.basename(name)] if os.path.isabs(name) else [name]
+        folders = [path.parent, path.resolve().parent, Path(os.environ.get("HDF5_VDS_PREFIX", "")), Path()]
+        place = path if name == "." else next(filter(Path.is_file, (at / part for part in own for at in folders)), None)
+        if place is not None:
+            with h5py.File(place, "r") as file:
+                yield from _missing_sources(h5py, place, file[key]) if key in file else [f"{name}/{key}"]
+        elif "%" not in name:  # not a pattern, of which the array has as many rows as there are files
+            yield name
 
 
 def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, unwritten: Any) -> NDArray[Any]:
@@ -438,9 +457,13 @@ def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
     zarr = _imported("zarr", path)
     with _as_value_error(path, "a zarr store"):
         node = zarr.open(str(path), mode="r")
+
+        def plain(array: Any) -> NDArray[Any]:
+            return _unpacked(_native(np.asarray(array[...])), array.attrs, path, array.fill_value)
+
         if isinstance(node, zarr.Array):
             _refuse_key(key, "it")
-            return _unpacked(_native(np.asarray(node[...])), node.attrs, path, node.fill_value)
+            return plain(node)
         xarray = _imported("xarray", path)
         options = {"consolidated": False, "mask_and_scale": False, "decode_timedelta": False}
         groups: dict[str, Any] = {}
@@ -457,6 +480,11 @@ def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
                 own = array.attrs.get("_FillValue", array.fill_value or None)
                 if not isinstance(own, str):  # of format 3, which xarray decodes
                     groups[at].variables[name].attrs["_FillValue"] = own
+        if key in others or not any(map(len, groups.values())):
+            arrays = {name: node[name] for name in others}
+            shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in kinds}
+            rest = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind in "cV"}
+            return plain(arrays[_chosen(shapes, key, path, rest)])
         return _variable(groups, others, key, path, kinds)
 
 

@@ -985,6 +985,39 @@ def test_bytes_behind_an_array_are_told(tmp_path):
                 read_snapshots(path)
 
 
+@pytest.mark.parametrize("missing", ["source", "array", "source of the source", None])
+def test_virtual_arrays_whose_sources_are_missing_are_refused(tmp_path, missing):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "deep.h5", "w") as file:
+        file["W" if missing == "array" else "U"] = PHYSICAL
+    for name, source in (("b.h5", "deep.h5"), ("a.h5", "b.h5")):
+        layout = h5py.VirtualLayout(PHYSICAL.shape, "f8")
+        layout[:] = h5py.VirtualSource(source, "U", shape=PHYSICAL.shape)
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_virtual_dataset("U", layout, fillvalue=0)
+    gone = {"source": "b.h5", "array": "deep.h5/U", "source of the source": "deep.h5"}.get(missing)
+    if gone is None:
+        np.testing.assert_array_equal(read_snapshots(tmp_path / "a.h5"), PHYSICAL)
+        return
+    if missing != "array":
+        (tmp_path / gone).unlink()
+    with pytest.raises(ValueError, match=f"a.h5 .*U is virtual, and .* are missing: {gone}$"):
+        read_snapshots(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_arrays_of_zarr_without_names_of_axes_are_read_as_they_are(tmp_path, zarr_format):
+    zarr, _ = pytest.importorskip("zarr"), pytest.importorskip("xarray")
+    path = tmp_path / "a.zarr"
+    group = zarr.open_group(str(path), mode="w", zarr_format=zarr_format)
+    for name in ("U", "run/V"):
+        group.create_array(name, data=PHYSICAL)
+    with pytest.raises(ValueError, match=r"several arrays: U \(3, 4\), run/V \(3, 4\)"):
+        read_snapshots(path)
+    for place, key in ((path, "U"), (path, "run/V"), (path / "run", None), (path / "U", None)):
+        np.testing.assert_array_equal(read_snapshots(place, key=key), PHYSICAL, strict=True)
+
+
 def test_what_has_no_name_takes_no_key(tmp_path):
     np.save(tmp_path / "a.npy", FIELDS)
     (tmp_path / "a.csv").write_text("1,2.5\n")
