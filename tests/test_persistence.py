@@ -192,7 +192,7 @@ def outputs(model):
             model.inverse_transform(model.transform(X[:1])),
         ]
     if isinstance(model, randsmap.LatentForecast):
-        return list(model.forecast(X, 4, return_error=True))
+        return list(model.forecast(X, 4, return_error=True, coverage=0.75))
     if hasattr(model, "predict"):
         return [model.predict(X), model.predict(X[:1])]
     return [model.transform(X)]
