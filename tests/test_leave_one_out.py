@@ -244,6 +244,30 @@ def test_groups_held_out_agree_with_refits_in_all_forms(sizes, degree, kind, n, 
         np.testing.assert_allclose(form.residuals(F, value, groups), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("farthest", [1.0, 1e6])
+@pytest.mark.parametrize(
+    ("kernel", "regularization", "uncertain"),
+    [
+        ({"length_scale": 1.0}, [1e-14], {1.0, 1e6}),
+        ({"length_scale": 1.0}, [0.0], {1.0, 1e6}),
+        ({"length_scale": 1.0}, [1e-10], set()),
+        ({"length_scale": 0.02}, [0.0], set()),
+        ({"kernel": "thin-plate", "degree": 1}, [1e-3], {1e6}),
+        ({"kernel": "thin-plate", "degree": 1}, [1e2], set()),
+    ],
+)
+def test_errors_that_the_round_off_of_a_kernel_decides_are_warned_of(kernel, regularization, uncertain, farthest):
+    u = np.linspace(0, 1, 30)
+    X, x = np.column_stack([u, np.sin(7 * u)]), np.linspace(0, 1, 12)
+    X[-1] = farthest, 1.0
+    F = np.exp(-(((x - 0.3 - 0.4 * u[:, None]) / 0.15) ** 2))
+    decoder = randsmap.KernelDecoder(latent_scale=1.0, invariants=None, **kernel)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        randsmap.leave_one_out(decoder, X, F, regularizations=regularization)
+    assert ["depend on round-off" in str(each.message) for each in caught] == [True] * (farthest in uncertain)
+
+
 def test_rows_that_round_off_decides_are_named():
     """A snapshot that alone determines features, which no regularization damps."""
     u = np.linspace(0, 1, 20)

@@ -191,7 +191,7 @@ def require(part: Any, method: str) -> bool:
 # -- Estimators ------------------------------------------------------------------------------------
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
-PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar")
+PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar", "round_off")
 
 
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):

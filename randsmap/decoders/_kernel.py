@@ -282,6 +282,9 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         hat = self._unsolved(X).dual(X).hat()
         return hat.U, hat.squares
 
+    def round_off(self, X):
+        return self._unsolved(X).dual(X).smallest
+
     def weights_of(self, X, Z, fields):
         if fields is not None:
             return self._solved(X, fields).decode(Z)

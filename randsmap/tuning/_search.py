@@ -469,7 +469,7 @@ def leave_one_out(
     -----
     UserWarning
         If errors depend on round-off, with the rows: without one of them, and next to no regularization, the others
-        hardly determine its field.
+        hardly determine its field. All rows, if lambda is near the round-off of a kernel whose eigenvalues reach it.
 
     Notes
     -----
@@ -514,6 +514,9 @@ def leave_one_out(
             basis, invariants = field_span(F, invariants, weights=weights)
             F, weights = basis.coordinates, None
     errors = scaled_distances(_distances(hat, F, invariants, lambdas, weights), sizes, usual)
+    # eigenvalues of a kernel, which has the round-off of its entries, change errors by a percent
+    if hasattr(decoder, "round_off") and max(lambdas.min(), hat.squares.min()) < 10 * decoder.round_off(points):
+        hat.uncertain.update(range(len(F)))
     if hat.uncertain:
         warn_caller(
             f"the errors of rows {sorted(hat.uncertain)[:6]} depend on round-off: with so small a regularization the "
