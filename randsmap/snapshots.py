@@ -8,7 +8,7 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -398,11 +398,16 @@ def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[An
             warn_caller(
                 f"{path}: its axes are read in the order of HDF5, since nothing in it says that MATLAB wrote it"
             )
-        gone = [*dict.fromkeys(_missing_sources(h5py, path, node))]
-        if gone:
-            raise ValueError(f"{at} is virtual, and of the sources of its values these are missing: {', '.join(gone)}")
+        _refuse_missing(h5py, path, node)
         values = _unpacked(_native(np.asarray(node[()])), node.attrs, path, node.fillvalue)
         return values.T if turned else values
+
+
+def _refuse_missing(h5py: Any, path: Path, node: Any) -> None:
+    gone = [*dict.fromkeys(_missing_sources(h5py, path, node))] if isinstance(node, h5py.Dataset) else []
+    if gone:
+        at = node.name.strip("/")
+        raise ValueError(f"{at} is virtual, and of the sources of its values these are missing: {', '.join(gone)}")
 
 
 def _missing_sources(h5py: Any, path: Path, node: Any) -> Iterator[str]:
@@ -438,6 +443,10 @@ def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
         options = {"mask_and_scale": False, "decode_timedelta": False}
         try:
             if _start(path).startswith(_HDF5):
+                with suppress(ImportError):  # of what netCDF4 alone reads this is not known
+                    h5py = _imported("h5py", path)
+                    with h5py.File(path, "r") as file:
+                        file.visititems(lambda _, node: _refuse_missing(h5py, path, node))
                 groups = xarray.open_groups(path, **options)
             else:
                 groups = {"": xarray.open_dataset(path, **options)}

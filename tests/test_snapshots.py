@@ -985,24 +985,32 @@ def test_bytes_behind_an_array_are_told(tmp_path):
                 read_snapshots(path)
 
 
+@pytest.mark.parametrize("name", ["a.h5", "a.nc"])
 @pytest.mark.parametrize("missing", ["source", "array", "source of the source", None])
-def test_virtual_arrays_whose_sources_are_missing_are_refused(tmp_path, missing):
+def test_virtual_arrays_whose_sources_are_missing_are_refused(tmp_path, missing, name):
     h5py = pytest.importorskip("h5py")
+    path = tmp_path / name
+    if name == "a.nc":
+        pytest.importorskip("h5netcdf")
     with h5py.File(tmp_path / "deep.h5", "w") as file:
         file["W" if missing == "array" else "U"] = PHYSICAL
-    for name, source in (("b.h5", "deep.h5"), ("a.h5", "b.h5")):
+    for name, source in (("b.h5", "deep.h5"), (path.name, "b.h5")):
         layout = h5py.VirtualLayout(PHYSICAL.shape, "f8")
         layout[:] = h5py.VirtualSource(source, "U", shape=PHYSICAL.shape)
         with h5py.File(tmp_path / name, "w") as file:
-            file.create_virtual_dataset("U", layout, fillvalue=0)
+            made = file.create_virtual_dataset("U", layout, fillvalue=0)
+            for axis, size in enumerate(PHYSICAL.shape if path.suffix == ".nc" else ()):
+                file[f"x{axis}"] = np.arange(float(size))
+                file[f"x{axis}"].make_scale(f"x{axis}")
+                made.dims[axis].attach_scale(file[f"x{axis}"])
     gone = {"source": "b.h5", "array": "deep.h5/U", "source of the source": "deep.h5"}.get(missing)
     if gone is None:
-        np.testing.assert_array_equal(read_snapshots(tmp_path / "a.h5"), PHYSICAL)
+        np.testing.assert_array_equal(read_snapshots(path, key="U"), PHYSICAL)
         return
     if missing != "array":
         (tmp_path / gone).unlink()
-    with pytest.raises(ValueError, match=f"a.h5 .*U is virtual, and .* are missing: {gone}$"):
-        read_snapshots(tmp_path / "a.h5")
+    with pytest.raises(ValueError, match=f"{path.name} .*U is virtual, and .* are missing: {gone}$"):
+        read_snapshots(path)
 
 
 @pytest.mark.parametrize("zarr_format", [2, 3])
