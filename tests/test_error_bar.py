@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
 import randsmap
@@ -277,6 +278,14 @@ def test_fields_at_parameters(model, tmp_path):
     assert (metrics.relative_l2(pulses(0.7 + 0.3 * NEW), decoded) <= bar).mean() >= 0.8
 
 
+def test_modes_alone_have_the_bar_of_a_model_of_them():
+    alone, within = (
+        randsmap.ParametricModel(model, DECODERS["kernel"]).fit(LATENTS, FIELDS).predict(NEW, return_error=True)[1]
+        for model in (randsmap.POD(4), randsmap.ManifoldModel(randsmap.POD(4)))
+    )
+    assert alone == pytest.approx(within, rel=1e-6)
+
+
 def test_shifted_fields():
     fields = np.stack([np.roll(f, int(k)) for f, k in zip(FIELDS[:, :48], rng.integers(0, 48, N))])
     model = randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(3), DECODERS["kernel"])).fit(fields)
@@ -294,8 +303,14 @@ def test_where_there_is_none_it_says_what_to_do():
             decoder.predict(NEW, return_error=True)
         decoded, bar = calibrate(decoder, LATENTS, FIELDS).predict(NEW, return_error=True)
         assert 0.83 <= (metrics.relative_l2(TRUE, decoded) <= bar).mean() <= 0.99
+    parametric = randsmap.ParametricModel(PCA(4), randsmap.KernelDecoder()).fit(LATENTS, FIELDS)
+    with pytest.raises(AttributeError, match="of a PCA are not known: .*calibrate"):
+        parametric.predict(NEW, return_error=True)
     with pytest.raises(AttributeError, match="3 training points"):
         randsmap.KernelDecoder().fit(LATENTS[:2], FIELDS[:2]).predict(NEW, return_error=True)
+    for decoder in (randsmap.KernelDecoder(), randsmap.KNNDecoder()):
+        with pytest.raises(AttributeError, match="points that differ"):
+            decoder.fit(LATENTS[[3] * 20], FIELDS[:20]).predict(NEW, return_error=True)
     with pytest.raises(ValueError, match="same number of rows"):
         calibrate(streamed, LATENTS[:9], FIELDS)
 
@@ -316,6 +331,20 @@ def test_where_there_is_none_it_says_what_to_do():
 def test_other_arguments_are_refused(options, error):
     with pytest.raises(error, match=r"return_error|coverage"):
         fitted("kernel").predict(NEW[:2], **options)
+
+
+@pytest.mark.parametrize("name", ["kernel", "k-NN", "conservative", "frozen", "model", "parametric"])
+def test_a_coverage_is_checked_also_where_no_error_is_asked_for(name):
+    if name in DECODERS or name == "frozen":
+        decode = (fitted(name) if name in DECODERS else fitted("kernel").freeze()).predict
+    elif name == "model":
+        decode = randsmap.ManifoldModel(randsmap.POD(2), DECODERS["kernel"]).fit(FIELDS).inverse_transform
+    else:
+        decode = randsmap.ParametricModel(randsmap.POD(2), DECODERS["kernel"]).fit(LATENTS, FIELDS).predict
+    for coverage in ("a", 0, np.nan, None):
+        with pytest.raises((TypeError, ValueError), match="coverage"):
+            decode(NEW[:1], coverage=coverage)
+    assert (decode(NEW[:1], coverage=0.5) == decode(NEW[:1])).all()
 
 
 def test_a_new_fit_has_a_new_bar():
@@ -349,6 +378,24 @@ def test_where_fields_plateau_the_bar_is_of_the_size_of_the_errors():
     errors = metrics.relative_l2(there, decoded)
     assert (decoder.error_bar_.errors == 0).any()
     assert (errors <= bar).mean() >= 0.83 and np.median(bar) <= 3 * errors.max() and bar.max() <= 50 * errors.max()
+
+
+@pytest.mark.parametrize("name", ["RANDSMAP", "kernel", "k-NN", "DDM", "blend"])
+@pytest.mark.parametrize("apart", [0.0, 1e-10])
+def test_repeated_points_are_left_out_together(name, apart):
+    points = np.vstack([LATENTS[:90], LATENTS[:90] + apart * rng.standard_normal((90, 2))])
+    decoder = randsmap.model._manifold.clone(DECODERS[name]).fit(points, pulses(points))
+    decoded, bar = decoder.predict(NEW, return_error=True)
+    assert 0.83 <= (metrics.relative_l2(TRUE, decoded) <= bar).mean()
+    assert np.unique(decoder.error_bar_.groups, return_counts=True)[1].tolist() == [2] * 90
+
+
+@pytest.mark.parametrize("rows", [np.arange(80), np.repeat(np.arange(80), 2), np.tile(np.arange(80), 2)])
+def test_points_in_time_are_warned_of_though_some_are_repeated(rows):
+    turn = np.linspace(0, 1, 80)[rows, None] * [1.0, 0.5]
+    decoder = randsmap.KernelDecoder(regularization=1e-6).fit(turn, pulses(turn))
+    with pytest.warns(UserWarning, match="new trajectory may be far worse"):
+        decoder.predict(NEW[:1], return_error=True)
 
 
 def test_the_command_line_writes_it(tmp_path, capsys):

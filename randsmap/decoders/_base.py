@@ -28,7 +28,8 @@ from randsmap._linalg.svd import FactoredRows
 from randsmap._parallel import blas_threads
 from randsmap.features import check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters, fit_estimator, norm_weights, own_values
-from randsmap.maps.error_bar import HOW, ErrorBar, eighths, found_error_bar, members, sample_rows, with_error
+from randsmap.maps import error_bar as bars
+from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
 from randsmap.maps.extrapolation import Leverage, TrustRegion
 from randsmap.maps.frozen import freeze
 from randsmap.maps.linear_map import jacobian, jvp, vjp
@@ -311,12 +312,14 @@ class Fit:
         X, G = self.training_points, self.training_fields
         if len(X) < 3:
             raise AttributeError(f"an error bar needs 3 training points at least, got {len(X)}")
-        rows = own = sample_rows(len(X))
+        rows = own = bars.sample_rows(len(X))
         if len(G) < len(X):
             X, own = X[rows], np.arange(len(G))
-        labels, blocks = np.arange(len(X)) if self.groups is None else self.groups, eighths(X)
+        labels, blocks = bars.same_points(X) if self.groups is None else self.groups, bars.eighths(X)
+        if np.ptp(labels) == 0:
+            raise AttributeError(f"an error bar needs training points that differ: all {len(X)} are left out together")
         norms, errors_of = (judge or self.judge)(rows, G[own])
-        groupings = None if self.groups is None else members(labels), members(blocks)
+        groupings = None if len(np.unique(labels)) == len(X) else bars.members(labels), bars.members(blocks)
         errors, apart = (errors_of(self.left_out(G, each)[own]) for each in groupings)
         return ErrorBar(X[own], errors, norms, labels[own], np.zeros(2)).grown(blocks[own], apart)
 
@@ -523,7 +526,9 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         if not extrapolation_is_ignored() and fit.trust.farthest(X) >= 0:
             fit.trust.warn(self, X)
         fields = self._field_shape.labelled(fields, cells, out)
-        return fields if return_error is False else with_error(fields, self, X, return_error, coverage)
+        if return_error is False and coverage == 0.9:
+            return fields
+        return with_error(fields, self, X, return_error, coverage)
 
     @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:

@@ -218,11 +218,10 @@ class KNNFit(Fit):
 
     def left_out(self, G, groups=None):
         n, out = len(G), np.empty_like(G)
-        if groups is None:
-            fit = self.with_n_neighbors(min(self.n_neighbors, n - 1))
-            _by_rows(64, _kernel.mix, (G,), *fit.weights(self.latents, np.arange(n)), out)
-            return G - out
-        for g in groups:
+        fit = self.with_n_neighbors(min(self.n_neighbors, n - 1))
+        _by_rows(64, _kernel.mix, (G,), *fit.weights(self.latents, np.arange(n)), out)
+        out = G - out
+        for g in (g for g in groups or () if len(g) > 1):
             rest = np.delete(np.arange(n), g)
             fit = KNNFit(self.latents[rest], G[rest], self.latent_scale, None, min(self.n_neighbors, len(rest)))
             out[g] = G[g] - fit.decode(self.latents[g])

@@ -91,7 +91,6 @@ class ErrorBar:
     @quiet
     def at(self, X: _Values, coverage: float, *, absolute: bool = False) -> _Values:
         """Bounds (L,) at points X (L, d), relative to the norm of a field or `absolute`."""
-        coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
         errors, scores = self._absolute if absolute else self._relative
         rank = int(np.ceil(round((len(scores) + 1) * coverage, 9)))
         if rank > len(scores):  # so much cannot be known of so few
@@ -112,8 +111,8 @@ class ErrorBar:
 
     @cached_property
     def in_time(self):
-        """True if fields were left out one by one, though they follow each other in time."""
-        alone = len(np.unique(self.groups)) == len(self.groups)
+        """True if fields were left out point by point, though they follow each other in time."""
+        alone = len(np.unique(self.groups)) == len(np.unique(same_points(self.points)))
         return alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
 
     @cached_property
@@ -173,6 +172,7 @@ def found_error_bar(self: Any) -> ErrorBar:
 
 def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, coverage: float) -> Any:
     """What `predict` returns: the fields, and if it is asked for the estimator's error bar at points X (n, d)."""
+    coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar = estimator.error_bar_
@@ -200,6 +200,12 @@ def eighths(points: _Values) -> _Labels:
             widest = np.ptp(points[own], axis=0).argmax()
             labels[own[np.argsort(points[own, widest], kind="stable")][len(own) // 2 :]] += 1
     return labels
+
+
+def same_points(points: _Values) -> _Labels:
+    """Numbers (n,) of the points (n, d), those of equal ones equal: of a millionth of the standard deviation."""
+    cells = np.round(points / (1e-6 * standard_deviations(points)))
+    return np.unique(cells, axis=0, return_inverse=True)[1].ravel()
 
 
 def members(labels: _Labels) -> list[_Labels]:

@@ -257,7 +257,7 @@ class FrozenDecoder(FieldOutputMixin):
 
         {latents} {invariant_values} {cells} {out} {return_error} {returns_fields} {raises}
         """
-        if return_error is not False:
+        if return_error is not False or coverage != 0.9:
             fields = self.predict(X, invariant_values=invariant_values, cells=cells, out=out)
             return with_error(fields, self, X, return_error, coverage)
         if invariant_values is None and cells is None and type(X) is np.ndarray and len(X) <= 8:

@@ -153,8 +153,9 @@ class ParametricModel(Model):
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_: HeldOutErrors | None = None
             self.calibrated_, self._missed = None, None
-            if isinstance(getattr(self.model_, "encoder_", None), POD) and self.model_.decoder_ is None:
-                pod, rows = self.model_.encoder_, Rows.of(flattened(snapshots, "snapshots")[0])
+            pod: Any = getattr(self.model_, "encoder_", self.model_)
+            if isinstance(pod, POD) and getattr(self.model_, "decoder_", None) is None:
+                rows = Rows.of(flattened(snapshots, "snapshots")[0])
                 weights = pod.invariants_.cell_weights
                 centred = rows.less(pod.mean_, scale=None if weights is None else np.sqrt(weights))
                 self._missed = np.sqrt(np.maximum(centred.norms2() - np.square(encoded).sum(axis=1), 0))
@@ -191,6 +192,8 @@ class ParametricModel(Model):
         fit: Any = getattr(self.regressor_, "fitted", None)
         if fit is None or fit.fields_of(fit.training_fields).shape[1] != len(self._roles):
             raise AttributeError(f"the held-out errors of a {type(self.regressor_).__name__} are not known: {HOW}")
+        if self._missed is None and not hasattr(type(self.model_), "error_bar_"):
+            raise AttributeError(f"the held-out errors of a {type(self.model_).__name__} are not known: {HOW}")
 
         def judge(rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
             latents = self._latents_of(fit.fields_of(G))
@@ -224,8 +227,6 @@ class ParametricModel(Model):
         check_samples(parameters=parameters, invariant_values=options.get("invariant_values"))
         latents = self.latents(parameters)
         fields = self.model_.inverse_transform(latents, **options)
-        if return_error is False:
-            return fields
         return with_error(fields, self, self.leverage_points(parameters), return_error, coverage)
 
     def leverage_points(self, X: Any) -> Any:
