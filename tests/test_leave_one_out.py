@@ -268,6 +268,16 @@ def test_errors_that_the_round_off_of_a_kernel_decides_are_warned_of(kernel, reg
     assert ["depend on round-off" in str(each.message) for each in caught] == [True] * (farthest in uncertain)
 
 
+def test_a_row_far_larger_than_those_that_determine_it_is_named():
+    u = np.linspace(0, 1, 30)
+    X = np.column_stack([np.r_[u[:-1], 1e4], np.sin(7 * u)])
+    decoder = randsmap.RFNNDecoder(
+        randsmap.MonomialFeatures(), latent_scale=1.0, center=False, regularization=1e-6, random_state=0
+    )
+    with pytest.warns(UserWarning, match=r"errors of rows \[29\] depend on round-off"):
+        randsmap.leave_one_out(decoder, X, np.column_stack([1 + u, np.cos(u)]))
+
+
 def test_rows_that_round_off_decides_are_named():
     """A snapshot that alone determines features, which no regularization damps."""
     u = np.linspace(0, 1, 20)

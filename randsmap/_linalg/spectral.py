@@ -275,7 +275,7 @@ class HatMatrix:
         cut = max(A.shape) * _EPS
         a, _, _, sigma = np.linalg.lstsq(A, B, rcond=cut)
         kept = sigma[sigma > cut * sigma[:1]]
-        if len(kept) and kept[-1] < 1e-9 * kept[0]:
+        if len(kept) and kept[-1] < 1e-9 * max(kept[0], np.sqrt(self.largest)):  # rows have the round-off of all
             self.uncertain.update(held.tolist())
         b = np.linalg.lstsq(R, Q.T @ (F[rest] - Z[rest] @ a), rcond=None)[0]
         return F[held] - T[held] @ b - Z[held] @ a
