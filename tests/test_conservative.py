@@ -148,6 +148,25 @@ def test_without_invariants_mass_is_lost_but_constant_cells_are_kept():
 # -- ConservativeRegressor -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("estimator", [Ridge(), KNeighborsRegressor(3), KNNDecoder(3)], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("kind", ["DataArray", "table of numbers", "table of names"])
+def test_latents_whose_columns_are_in_another_order_are_refused_with_both_labels(estimator, kind):
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    Y, F = problem()
+    names = [7, 8] if kind == "table of numbers" else ["a", "b"]
+    latents = pandas.DataFrame(Y, columns=names)
+    swapped = latents[names[::-1]]
+    if kind == "DataArray":
+        latents, swapped = (
+            xarray.DataArray(X, dims=("t", "k"), coords={"k": list(X.columns)}) for X in (latents, swapped)
+        )
+    regressor = ConservativeRegressor(estimator).fit(latents, F)
+    assert regressor.predict(latents).shape == F.shape
+    for method in (regressor.predict, lambda X: regressor.score(X, F)):
+        with pytest.raises(ValueError, match="^X has other labels|^The feature names should match"):
+            method(swapped)
+
+
 @pytest.mark.parametrize(
     "estimator",
     [

@@ -7,7 +7,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
-from randsmap._interface.arrays import as_array, check_beside, check_samples, real_numbers
+from randsmap._interface.arrays import as_array, check_beside, check_columns, check_samples, real_numbers
+from randsmap._interface.labels import index_of
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
@@ -128,6 +129,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     leverage_from = "estimator"
 
     estimator: Any = parameter(kw_only=False, shown="regressor", of_columns=True)
+    _columns: Any = None  # labels of those of X
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
@@ -164,6 +166,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
                 self.__dict__.pop(name, None)
                 if hasattr(self.estimator_, name):
                     setattr(self, name, getattr(self.estimator_, name))
+            self._columns = index_of(X, -1)
         return self
 
     def predict(
@@ -184,6 +187,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         check_fitted(self, "estimator_")
         check_beside(X, {"invariant_values": invariant_values}, invariants=self.invariants)
         _refuse_misread(X)
+        if not (hasattr(X, "iloc") and hasattr(self.estimator_, "feature_names_in_")):  # a regressor may choose by name
+            check_columns(self._columns, "fit", X=X)
         predicted = np.asarray(self.estimator_.predict(X))
         M = self._n_outputs
         if predicted.ndim == 1 and M == 1:
