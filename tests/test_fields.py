@@ -706,6 +706,46 @@ def test_masks_and_parameters_of_a_model_have_its_labels(labelled):
     assert weighted.inverse_transform(latents[:, :2]).dims == labelled.dims
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("decoder", [None, KERNEL, DECODERS["k-NN"], DECODERS["auto"]], ids=lambda d: type(d).__name__)
+def test_the_parts_of_a_model_know_its_labels(labelled, tmp_path, decoder, stored):
+    model = randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(labelled)
+    if stored:
+        model.save(tmp_path / "model.npz")
+        model = randsmap.load(tmp_path / "model.npz")
+    latents, mask, other = model.transform(labelled), labelled[0] > labelled[0].mean(), labelled[:, :, ::-1]
+    if decoder is None:
+        part = model.encoder_
+        decodes, compared = [part.inverse_transform], [(part.inverse_vjp, latents, other), (part.transform, other)]
+    else:
+        part = model.decoder_
+        decodes = [each.predict for each in (part, getattr(part, "best_decoder_", part))]
+        compared = [(part.vjp, latents, other), (part.score, latents, other)]
+    for decode in decodes:
+        np.testing.assert_array_equal(decode(latents, cells=mask), decode(latents, cells=mask.values))
+        for wrong in (mask[:, ::-1], mask.T):
+            with pytest.raises(ValueError, match="cells has "):
+                decode(latents, cells=wrong)
+    for method, *given in compared:
+        with pytest.raises(ValueError, match="has other labels along 'x'"):
+            method(*given)
+
+
+@pytest.mark.parametrize("names", [None, [None, "a"], ["a", "a"]], ids=str)
+@pytest.mark.parametrize("inner", [[0.1, 0.2, 0.3], [0.1, None, 0.3], "dates", [1, 2, 3]], ids=str)
+def test_columns_of_two_levels_need_no_names(tmp_path, inner, names):
+    pandas = pytest.importorskip("pandas")
+    inner = pandas.date_range("2020", periods=3) if inner == "dates" else inner
+    table = pandas.DataFrame(ROWS[:, :6], columns=pandas.MultiIndex.from_product([["u", "v"], inner], names=names))
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder()).fit(table)
+    model.save(tmp_path / "model.npz")
+    renamed = table.set_axis(table.columns.set_names(["b", "c"]), axis=1)
+    for again in (model, pickle.loads(pickle.dumps(model)), randsmap.load(tmp_path / "model.npz")):
+        np.testing.assert_array_equal(again.transform(table), model.transform(renamed))
+        with pytest.raises(ValueError, match="other labels along '.*v at place 0 where that is u"):
+            again.transform(table.iloc[:, ::-1])
+
+
 def test_searches_and_metrics_take_labelled_fields(labelled):
     found = randsmap.autotune(labelled, model=MODELS["POD alone"], n_trials=2, families="gaussian", random_state=0)
     assert found.best_model_.inverse_transform(np.zeros((2, 3))).dims == labelled.dims

@@ -261,7 +261,9 @@ def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str,
         axes = tuple(labels.dims.index(dim) - 1 for dim in dims)
         parts = [] if kind == "level" or not dims else [(name, kind, values, None)]
         parts = values if kind == "levels" else parts
+        names = [part[0] for part in parts]
         for i, (key, inner, part, codes) in enumerate(parts):
+            key = key if names.count(key) == 1 else f"{name} level {i}"  # of levels without names
             found = _flat(inner, part) if codes is None else _chosen(inner, part, codes)
             yield [key, (axes, i, len(parts))][: 1 + (dims == (name,))], axes, inner, found
 

@@ -420,6 +420,8 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     for name, part, method in (("encoder", model.encoder, "fit_transform"), ("decoder", model.decoder, "predict")):
         if part is not None and (isinstance(part, type) or not hasattr(part, method)):
             raise TypeError(f"{name} must be an estimator with {method}, got {part!r}")
+        if hasattr(part, "_parameters"):  # before it is cloned
+            check_parameters(part)
     if model.decoder is None and not hasattr(model.encoder, "inverse_transform"):
         raise TypeError(
             f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
@@ -480,6 +482,9 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
     rows = field_rows(model, X, reset=True)
     Rows.validated(model, rows, reset=True)  # of large ones the parts check the values
     model.encoder_, model.decoder_ = encoder, decoder
+    for part in (encoder, decoder, getattr(decoder, "best_decoder_", None)):
+        if isinstance(part, FieldOutputMixin):  # fitted to rows, perhaps
+            part._field_shape.metadata = model._field_shape.metadata
     model.held_out_ = model.training_latents_ = model.calibrated_ = None
     return model
 
