@@ -27,6 +27,7 @@ import inspect
 import io
 import json
 import math
+import numbers
 import os
 import stat
 import struct
@@ -47,7 +48,6 @@ from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.callers import public
 from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_computed, is_optional
 from randsmap._io.files import CHUNK, expanded, write_atomically
-from randsmap._io.text import Table
 from randsmap.maps.frozen import is_image, load_image
 
 __all__ = ["load", "save"]
@@ -180,10 +180,13 @@ class _Writer:
         """Index of an object in the list; the objects that it refers to come before it."""
         name = type(value).__name__
         if type(value) is not storable_class(name):
+            params = value.get_params(deep=False) if type(value) is getattr(randsmap, name, None) else {}
+            for key, part in params.items():  # the innermost that no file can hold is named
+                self._value(part, f"{path}{key}", depth + 1)
             raise TypeError(
                 f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which a model file "
-                "cannot hold (it holds estimators of randsmap); use pickle, for files that only you and those who "
-                "trust you load"
+                "cannot hold (it holds estimators of randsmap, but no ConservativeRegressor); use pickle, for files "
+                "that only you and those who trust you load"
             )
         if id(value) in self._known:
             return self._known[id(value)][0]
@@ -220,14 +223,17 @@ class _Writer:
             raise TypeError(f"{path} is nested too deeply for a model file")
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = float(value) if value.dtype.kind == "f" else value.item()
+        elif isinstance(value, numbers.Real) and not isinstance(value, (bool, np.generic)):  # fractions, too
+            value = int(value) if isinstance(value, numbers.Integral) else float(value)
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:  # its repr, as JSON has it, is exact
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
-        if isinstance(value, Table):
+        if hasattr(value, "__array__") and not isinstance(value, (np.memmap, np.ma.MaskedArray)):  # labelled, too
             value = np.asarray(value)
+            value = np.array(value.tolist()) if value.dtype.kind == "O" else value
         if type(value) is np.ndarray and value.dtype.char in "Ug":  # as what they hold
             value = value.tolist() if value.dtype.char == "U" else value.astype(float)
         if type(value) in (np.ndarray, np.memmap):

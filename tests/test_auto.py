@@ -297,6 +297,10 @@ def test_unknown_families_are_refused():
     for families, given in (("spline", "'spline'"), (["gaussian", 3], "3"), ([], "none")):
         with pytest.raises(ValueError, match="'thin-plate'.*got " + given):
             rm.AutoDecoder(families=families).fit(Y, F)
+    decoder = rm.AutoDecoder(families=iter(["gaussian"]))  # which a second fit would find empty
+    for fit in (lambda: decoder.fit(Y, F), lambda: rm.ManifoldModel(rm.POD(2), decoder).fit(F)):
+        with pytest.raises(TypeError, match="families must be a list, a tuple or an array, got the iterator"):
+            fit()
     with pytest.raises(ValueError, match="'matern'"):
         rm.autotune(F, families="kriging")
 

@@ -1,6 +1,8 @@
 """Model files: exact, and nothing but ValueError from a file that is not what `save` wrote."""
 
 import copy
+import enum
+import fractions
 import hashlib
 import io
 import json
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 from sklearn.base import BaseEstimator, clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression
 from sklearn.preprocessing import PolynomialFeatures
 
@@ -345,6 +348,14 @@ def test_the_format_is_frozen():
         (
             (randsmap.DiffusionMaps(2), randsmap.RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False))),
             "decoder.features is of class sklearn.preprocessing._polynomial.PolynomialFeatures",
+        ),
+        (
+            (randsmap.POD(2), randsmap.ConservativeRegressor(KernelRidge())),
+            "decoder.estimator is of class sklearn.kernel_ridge.KernelRidge",
+        ),
+        (
+            (randsmap.POD(2), randsmap.ConservativeRegressor(randsmap.KernelDecoder())),
+            "_conservative.ConservativeRegressor, which a model file cannot hold (it holds estimators of randsmap, but",
         ),
     ],
 )
@@ -902,6 +913,9 @@ def test_models_travel_between_environments(tmp_path):
 @pytest.mark.parametrize(
     "name, value, wanted",
     [
+        ("regularization", fractions.Fraction(1, 8), 0.125),
+        ("degree", enum.IntEnum("Degree", ["LINEAR"]).LINEAR, 1),
+        ("length_scale", np.array([0.5, 0.25], object), np.array([0.5, 0.25])),
         ("kernel", np.str_("matern"), "matern"),
         ("nu", np.float32(2.5), 2.5),
         ("degree", np.int8(1), 1),
@@ -912,7 +926,7 @@ def test_models_travel_between_environments(tmp_path):
         ("bounds", np.str_("nonnegative"), "nonnegative"),
     ],
 )
-def test_parameters_that_are_numpys_are_saved(tmp_path, name, value, wanted):
+def test_parameters_that_are_not_pythons_own_are_saved(tmp_path, name, value, wanted):
     """As they come out of a grid or an array; what is loaded decodes the same fields."""
     Y, F = np.random.default_rng(0).uniform(size=(20, 2)), np.random.default_rng(1).uniform(size=(20, 5))
     decoder = randsmap.KernelDecoder(**{"kernel": "matern", "nu": 2.5, name: value}).fit(Y, F)
@@ -925,3 +939,18 @@ def test_parameters_that_are_numpys_are_saved(tmp_path, name, value, wanted):
     found = randsmap.AutoDecoder(n_trials=1, families=families).fit(Y, F)
     randsmap.persistence.save(found, tmp_path / "auto.npz")
     assert randsmap.load(tmp_path / "auto.npz").families == ["gaussian"]
+
+
+@pytest.mark.parametrize("kind", ["Series", "Index", "DataArray", "Float64"])
+@pytest.mark.parametrize("name", ["cell_weights", "invariants", "bounds"])
+def test_labelled_parameters_are_saved_as_arrays(path, kind, name):
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    F, w = fields(np.random.default_rng(0)), np.ones(fields(np.random.default_rng(0)).shape[1])
+    made = {"DataArray": lambda w: xarray.DataArray(w, dims="x"), "Float64": lambda w: pandas.Series(w, dtype=kind)}
+    w = made.get(kind, getattr(pandas, kind, None))(w)
+    given = (None, w * 9) if name == "bounds" else w
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(**{name: given})).fit(F)
+    model.save(path)
+    again = randsmap.load(path)
+    assert type(again.decoder.get_params()[name][-1 if name == "bounds" else slice(None)]) is np.ndarray
+    np.testing.assert_array_equal(again.reconstruct(F), model.reconstruct(F))

@@ -31,6 +31,7 @@ def test_matrix_does_not_copy_what_is_right_already():
         ([[1.0], [1.0, 2.0]], "array of real numbers"),
         (np.array([[1j]]), "complex"),
         (np.array([["2020-01-01"]], "M8[D]"), "datetime64"),
+        (np.array([[0.0, None]], object), r"finite, got None, a missing value, at \(0, 1\)"),
         ([[0.0, np.inf]], r"finite, got inf at \(0, 1\) \(1 such"),
         ([[np.nan, np.nan]], r"finite, got NaN at \(0, 0\) \(2 such"),
     ],

@@ -200,8 +200,9 @@ _ADVICE = {
 
 def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     for where, value in np.ndenumerate(array):
-        if type(value).__name__ == "NAType":  # of pandas; it has no float
-            raise ValueError(f"{name} must be finite, got NA, a missing value, at {where}")
+        if value is None or type(value).__name__ == "NAType":  # of pandas; it has no float, and None would be NaN
+            what = "None" if value is None else "NA"
+            raise ValueError(f"{name} must be finite, got {what}, a missing value, at {where}")
         if isinstance(value, (str, bytes)):
             raise ValueError(f"{name} must be an array of real numbers, got the text {value!r} at {where}")
         if isinstance(value, np.generic) and value.dtype.kind in _ADVICE:  # NumPy would drop the unit

@@ -27,7 +27,7 @@ import math
 import numbers
 import re
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, TypeVar, dataclass_transform
 
@@ -60,6 +60,8 @@ class Parameter:
 
     def check(self, value: Any, name: str) -> Any:
         """value, as a Python number if it is one; TypeError or ValueError if it is none of the values declared."""
+        if isinstance(value, Iterator):  # a second fit would find it empty
+            raise TypeError(f"{name} must be a list, a tuple or an array, got the iterator {value!r}: give list(...)")
         if self.kind is object or (value is None and self.optional):
             return value
         if self.kind is str or (any(self.words) and isinstance(value, str)):

@@ -66,7 +66,8 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
         with contextlib.suppress(FileNotFoundError):  # a new file; a loop of links is an error
             # os.access grants everything to the superuser
             if not os.stat(place).st_mode & 0o222 or not os.access(place, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+                what = "folder" if place.is_dir() else "file"
+                raise PermissionError(f"{what} {place} gives no permission to write {path}")
     return target
 
 

@@ -513,7 +513,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     validation: float = parameter(float, default=0.2, low=0, high=1, strict=True)
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
-    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, groups: ArrayLike | None = None) -> Self:  # type: ignore[override]
         """Search for the best decoder of these latents and fields, and fit it to all of them.
 
         Parameters

@@ -389,11 +389,22 @@ class HoldsFit:
     latent_scale_ = of_fit("latent_scale")
     linear_map = of_fit("linear_map")
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, **others: Any) -> Self:
         """Fit the decoder to latent points and their fields.
 
-        {training} {result_of_fit}
+        Parameters
+        ----------
+        {training}
+        **others
+            None: TypeError, which says which decoders take `sample_weight` and `groups`.
+
+        {result_of_fit}
         """
+        if others:
+            raise TypeError(
+                f"{type(self).__name__}.fit takes no {min(others)}: RANDSMAPDecoder, RFNNDecoder, KernelDecoder and "
+                "ConservativeRegressor take sample_weight, AutoDecoder takes groups"
+            )
         return self._fit(X, y)
 
     def _fit(self, X: ArrayLike, y: ArrayLike, **more: Any) -> Self:
@@ -578,7 +589,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
 class RidgeDecoder(LatentScaling, LinearDecoder):
     """A `LinearDecoder` by ridge regression: ``eigenpairs(X, least)`` is the result of `spectrum` for a checked X."""
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:  # type: ignore[override]
         """Fit the decoder to latent points and their fields.
 
         Parameters
