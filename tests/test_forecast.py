@@ -181,6 +181,15 @@ def test_bars_grow_on_where_too_few_trajectories_go():
     np.testing.assert_allclose(bars[11:], bars[10] * np.arange(12, 25) / 11)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("longest", range(5))
+def test_the_regressor_is_chosen_by_errors_wherever_the_longest_trajectory_stands(longest):
+    rows, labels = stacked(bumps(5))
+    some = (np.tile(np.arange(25), 5) < 12) | (labels == longest)
+    fitted = LatentForecast(POD(5)).fit(rows[some], labels[some])
+    assert fitted.regressor_.regularization < 1e3  # a constant is one without end
+
+
 def test_nine_trajectories_at_least_are_left_out_of_many_snapshots():
     F, labels = stacked(bumps(12, 220))
     fitted = LatentForecast(POD(3), LinearRegression()).fit(F, labels)

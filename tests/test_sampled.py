@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import randsmap
@@ -104,6 +105,20 @@ def test_cells_of_models_and_of_pod():
     assert np.linalg.cond(pod.inverse_jacobian(latents[:1], cells=cells)[0]) < 5
     model = ManifoldModel(randsmap.POD(2), RANDSMAPDecoder(random_state=0)).fit(F)
     assert not set(sample_cells(model, model.transform(F), 20)) & set(CONSTANT)
+
+
+@pytest.mark.parametrize("shape", [(40,), (5, 8)])
+def test_cells_of_labelled_fields_are_those_of_their_numbers(shape):
+    xarray = pytest.importorskip("xarray")
+    _, Y, F = fitted()
+    F = F.reshape(-1, *shape)
+    for estimator in (randsmap.POD(3), ManifoldModel(randsmap.POD(3), KernelDecoder(length_scale=1.0))):
+        plain, named = estimator.fit(F), clone(estimator).fit(xarray.DataArray(F))
+        latents = plain.transform(F)
+        np.testing.assert_array_equal(sample_cells(named, latents, 7), sample_cells(plain, latents, 7))
+        if hasattr(plain, "decoder_"):
+            cells = sample_cells(plain.decoder_, latents, 7)
+            np.testing.assert_array_equal(sample_cells(named.decoder_, latents, 7), cells)
 
 
 @pytest.mark.parametrize(

@@ -171,6 +171,7 @@ def _decoded(model: Any, latents: _Values, start: Any) -> Any:
 
 def _tuned(turns: list[Bunch], farthest: int) -> _Make:
     """The regressor whose held-out forecasts are best, over a few steps ahead."""
+    farthest = min(farthest, max((turn.windows >= 0).sum(axis=1).max() - turn.lag for turn in turns))  # that these go
     at = np.unique(np.geomspace(1, farthest, 8).round().astype(int)) - 1
     scores: dict[Any, float] = {}
     proposals = _STARTS

@@ -114,7 +114,7 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
     spread = standard_deviations(Y)
     some = islice(farthest_points((Y - Y.mean(axis=0)) / spread), 64)  # documented; each costs a field and its tangents
     Y = Y[list(some) or [0]]
-    reference, each = np.reshape(decode(Y[:1]), (1, M)), Y.shape[1] + 1
+    reference, each = np.reshape(np.asarray(decode(Y[:1])), (1, M)), Y.shape[1] + 1
     total, size = len(Y) * each, rank + 10  # 5 to 10 more rows than the rank suffice (Halko et al. 2011, Sec. 4.2)
     # a fixed seed: the cells must not depend on anything but the arguments
     weights = np.random.default_rng(0).standard_normal((size, total)) if size < total else np.eye(total)
@@ -123,7 +123,7 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
     for start in range(0, len(Y), rows):
         part = Y[start : start + rows]
         block = np.empty((len(part), each, M))
-        block[:, 0] = np.reshape(decode(part), (-1, M)) - reference
+        block[:, 0] = np.reshape(np.asarray(decode(part)), (-1, M)) - reference
         block[:, 1:] = np.reshape(jacobian(part), (len(part), M, -1)).transpose(0, 2, 1) * spread[:, None]
         with blas_threads():
             columns = slice(start * each, (start + len(part)) * each)
