@@ -17,6 +17,8 @@ from randsmap.cli import main
 from randsmap.maps.error_bar import ErrorBar, members
 from randsmap.maps.frozen import FrozenDecoder, assembled, section_of
 from randsmap.model import calibrate
+from randsmap.model._base import HeldOutErrors
+from randsmap.model._errors import held_out_errors, judged
 
 pytestmark = pytest.mark.filterwarnings("ignore::randsmap.decoders.ExtrapolationWarning")
 
@@ -414,3 +416,45 @@ def test_the_command_line_writes_it(tmp_path, capsys):
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[1]]) == 1
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[2]]) == 1
     assert "would replace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_latents_have_the_bar_of_latents_also_where_held_out_errors_are_those_of_parameters(p, tmp_path):
+    parameters = np.column_stack([LATENTS, LATENTS.sum(axis=1)])[:, :p]
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(regularization=1e-6))
+    chosen = randsmap.ParametricModel(model, randsmap.KernelDecoder(regularization=1e-6)).fit(parameters, FIELDS)
+    held_out = held_out_errors(chosen, FIELDS, parameters=parameters)
+    chosen.held_out_ = judged(chosen, held_out, FIELDS, parameters)  # as `choose_parametric` and the command line do
+    chosen.save(tmp_path / "m.npz")
+    latents = chosen.model_.transform(FIELDS[:7])
+    expected = chosen.model_.inverse_transform(latents, return_error=True)[1]
+    np.save(tmp_path / "Y.npy", latents)
+    np.save(tmp_path / "F.npy", FIELDS)
+    paths = {name: str(tmp_path / name) for name in ("m.npz", "Y.npy", "F.npy", "out.npy", "errors.npy", "r.html")}
+    assert (
+        main(["decode", paths["m.npz"], paths["Y.npy"], "--out", paths["out.npy"], "--error", paths["errors.npy"]]) == 0
+    )
+    np.testing.assert_array_equal(np.load(paths["errors.npy"]), expected)
+    assert main(["report", paths["m.npz"], paths["F.npy"], "--out", paths["r.html"]]) == 0
+
+
+@pytest.mark.parametrize("other, known", [(None, False), (0, True), (5, False)])  # row 5 is none of the 2000 taken
+def test_errors_of_one_group_alone_make_no_bar(other, known):
+    place, errors, groups = np.random.default_rng(4).uniform(size=(2400, 2)), np.ones(2400), np.zeros(2400, np.intp)
+    groups[[] if other is None else other] = 1
+    held_out = HeldOutErrors(np.arange(2400), errors, groups, 2400, 1, 2, False, False, place, errors)
+    assert (held_out.error_bar is not None) == known
+    if not known:
+        blend = randsmap.BlendedDecoder([randsmap.KNNDecoder(4)]).fit(place, pulses(place))
+        with pytest.raises(AttributeError, match="points that differ"):
+            replace(blend.fitted, groups=groups).error_bar()
+
+
+def test_many_snapshots_of_few_groups_have_a_bar_that_a_file_holds(tmp_path):
+    place = np.random.default_rng(4).uniform(size=(2600, 2))
+    model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.RFNNDecoder(randsmap.FourierFeatures(0.4, n_features=40)))
+    model = calibrate(model.fit(pulses(place)), pulses(place), groups=np.repeat(np.arange(5), 520))
+    model.save(tmp_path / "m.npz")
+    points = model.transform(TRUE)
+    bar = randsmap.load(tmp_path / "m.npz").inverse_transform(points, return_error=True)[1]
+    assert np.isfinite(bar).all() and (bar == model.inverse_transform(points, return_error=True)[1]).all()

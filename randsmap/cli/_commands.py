@@ -485,7 +485,8 @@ def _model_of(arguments, at_parameters=False):
     if isinstance(model, randsmap.ParametricModel):
         if at_parameters:
             return model
-        model.model_.held_out_ = model.held_out_  # says that it is of fields at parameters
+        held = model.held_out_  # says that it is of fields at parameters; these are no latents for an error bar
+        model.model_.held_out_ = None if held is None else replace(held, points=None, norms=None)
         return model.model_
     if at_parameters:
         raise ValueError(

@@ -316,7 +316,7 @@ class Fit:
         if len(G) < len(X):
             X, own = X[rows], np.arange(len(G))
         labels, blocks = bars.same_points(X) if self.groups is None else self.groups, bars.eighths(X)
-        if np.ptp(labels) == 0:
+        if np.ptp(labels[own]) == 0:
             raise AttributeError(f"an error bar needs training points that differ: all {len(X)} are left out together")
         norms, errors_of = (judge or self.judge)(rows, G[own])
         groupings = None if len(np.unique(labels)) == len(X) else bars.members(labels), bars.members(blocks)

@@ -96,10 +96,10 @@ class HeldOutErrors:
 
     @property
     def error_bar(self) -> ErrorBar | None:
-        """The error bar of these errors; None if there are too few."""
-        if self.points is None or self.norms is None or len(self.rows) < 3:
-            return None
+        """The error bar of these errors; None if there are too few, or those of one group alone."""
         some = sample_rows(len(self.rows))
+        if self.points is None or self.norms is None or len(some) < 3 or np.ptp(self.groups[some]) == 0:
+            return None
         errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error
         return ErrorBar(self.points[some], errors[some], self.norms[some], self.groups[some], np.array([1.0, 0.0]))
 
