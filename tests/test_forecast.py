@@ -292,6 +292,14 @@ def test_groups_reach_a_decoder_that_searches():
     assert fitted.model_.decoder_.held_out_error_ == alone.held_out_error_
 
 
+def test_asking_a_forecast_for_an_error_bar_without_steps_leaves_it_as_it_is(tmp_path):
+    F, labels = stacked(bumps(4))
+    fitted = LatentForecast(ManifoldModel(POD(3), randsmap.KernelDecoder(regularization=1e-6))).fit(F, labels)
+    with pytest.raises(AttributeError, match=r"grow with the steps: forecast\(..., return_error=True\)"):
+        fitted.error_bar_  # noqa: B018
+    fitted.save(tmp_path / "forecast.npz")
+
+
 def test_files_hold_forecasts(tmp_path):
     F, labels = stacked(bumps(8))
     for lag in (1, 2):

@@ -410,6 +410,9 @@ class LatentForecast(FieldOutputMixin, Model):
             bounds = bounds * field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
         return found, bounds
 
+    def closed_error_bar(self) -> Any:
+        raise AttributeError("errors of forecasts grow with the steps: forecast(..., return_error=True) returns them")
+
     def _restore(self) -> None:
         known = len(self._angles) + self._timed + self._lag * self._box.shape[1]
         if not hasattr(self.model_, "inverse_transform") or self.regressor_.n_features_in_ != known:
