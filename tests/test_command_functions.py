@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 import randsmap
-from randsmap import POD, KernelDecoder, ManifoldModel, ParametricModel, metrics
+from randsmap import POD, DiffusionMaps, KernelDecoder, ManifoldModel, ParametricModel, metrics
 from randsmap._linalg import rows
 from randsmap.cli import main
 from randsmap.invariants import InvariantParameters, RunningInvariants, common_values
@@ -165,6 +165,18 @@ def test_of_many_snapshots_some_are_left_out_and_fits_may_fail():
     assert found.n_turns == 1 and len(found.rows) == 600 and found.n_snapshots == 3000
     failed = held_out_errors(ManifoldModel(POD(1)), np.ones((1, 3)) * [[1], [2]])
     assert failed.n_turns == 0 and np.isnan(failed.mean) and failed.in_words.startswith("no held-out error")
+
+
+def test_models_are_fitted_and_searched_for_where_no_part_of_the_snapshots_can_be_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    F = np.exp(-((np.linspace(0, 1, 40) - rng.uniform(0.2, 0.8, (30, 1))) ** 2) / 0.02)
+    F /= F.sum(axis=1, keepdims=True)
+    np.save(tmp_path / "two.npy", F[:2])
+    fit = ("fit", tmp_path / "two.npy", "--features", "sigmoid", "--value", 1, "--components", 1)
+    assert main([*map(str, fit), "--out", str(tmp_path / "m")]) == 0
+    labels = np.repeat([0, 1], [20, 10])
+    found = randsmap.autotune(F, model=ManifoldModel(DiffusionMaps(12)), groups=labels, n_trials=2)
+    assert found.best_model_.projection == 0  # of 10 snapshots there are no 12 coordinates
 
 
 def test_a_refit_forgets_the_errors_of_the_fit_before(bumps):

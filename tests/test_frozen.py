@@ -718,6 +718,18 @@ def sections(frozen):
     }
 
 
+@pytest.mark.parametrize("weight", [-1.0, 0.0, math.nan, math.inf])
+def test_forged_weights_of_cells_are_refused(weight):
+    F, weights = random_problem(30, 8, 2, seed=0)[1], np.linspace(1, 2, 8)
+    model = randsmap.ManifoldModel(POD(2, cell_weights=weights), KernelDecoder(), projection=2).fit(F)
+    image = np.frombuffer(bytes(model.freeze().linear_map.kernel.source), np.uint8).copy()
+    place = bytes(image).index(weights.tobytes())
+    image[place : place + 64].view(float)[:] = weight
+    image[24:32].view(np.uint64)[0] = kernel.checksum(image)
+    with pytest.raises(ValueError, match="image"):
+        FrozenModel(image)
+
+
 @pytest.mark.parametrize("options", [{}, {"kind": "table"}, {"precision": "float32"}])
 def test_numbers_of_a_forged_image_that_are_not_finite_are_told(options):
     decoder, Y = fitted("gaussian")

@@ -813,3 +813,12 @@ def test_tangents_are_the_derivative_of_the_bounded_projection(seed, invariant):
     assert abs((T * U).sum(axis=1) - (pulled * J).sum(axis=1)).max() <= 200 * EPS * M
     assert abs(projection.jacobian(z[None])[0] @ J.T - T.T).max() <= 200 * EPS * M
     assert (projection.jvp(Z - 10, J) == 0).all() or invariant
+
+
+def test_derivatives_of_a_field_with_one_cell_that_is_free_are_zero():
+    Y, F = np.array([[0.0], [0.5], [1.0]]), np.array([[1.0, 0.0, 0.0], [0.6, 0.4, 0.0], [0.0, 0.3, 0.7]])
+    fitted = randsmap.KernelDecoder(invariants="mass", bounds="nonnegative", latent_scale=None).fit(Y, F)
+    X = np.linspace(-1, 2, 301)[:, None]
+    at_a_vertex = (fitted.predict(X) > 0).sum(axis=1) == 1
+    assert at_a_vertex.any() and (fitted.jacobian(X)[at_a_vertex] == 0).all()
+    assert (fitted.vjp(X, np.ones(3))[at_a_vertex] == 0).all()

@@ -6,6 +6,7 @@ import pytest
 import randsmap
 from randsmap._linalg import rows
 from randsmap._linalg.rows import FeatureRows, MappedRows, Rows
+from randsmap._linalg.svd import truncated_svd
 
 rng = np.random.default_rng(0)
 F = rng.normal(size=(90, 7)) + 3
@@ -103,3 +104,8 @@ def test_values_of_a_file_are_checked_when_they_are_read(tmp_path, mapped):
         found.norms2()
     with pytest.raises(ValueError, match="fields must have at least 100 row"):
         Rows.of(mapped, "fields", min_rows=100)
+
+
+def test_of_wide_rows_no_modes_may_be_wanted():
+    sigma, modes, _ = truncated_svd(Rows(np.random.default_rng(0).normal(size=(3, 2000))), lambda *_: 0)
+    assert len(sigma) == 3 and modes.shape == (0, 2000)

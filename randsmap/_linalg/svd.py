@@ -75,7 +75,7 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     """
     # A QR factorisation of the longer side, a block at a time, then the singular value decomposition of the triangle
     # (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. A wide G is read again for the vectors
-    # V = G^T U / sigma.
+    # sigma V = G^T U.
     n, M = rows.shape
     if not rows.mapped:
         rows = Rows(rows.whole())
@@ -93,10 +93,10 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
         R = triangle((rows.columns(a, min(a + size, M)).T for a in range(0, M, size)), n)
         _, sigma, Ut = scipy.linalg.svd(R, check_finite=False)
         k = count(sigma, n, M)
-        weights = np.divide(Ut[:k], sigma[:k, None], out=np.zeros((k, n)), where=sigma[:k, None] > 0)
-        modes = np.ascontiguousarray(rows.transposed_times(np.ascontiguousarray(weights.T)).T)
-        # they are orthonormal to eps sigma_1 / sigma alone
-        modes = orthonormalize_rows_against(modes, modes[:0])
+        modes = np.empty((k, M))
+        if k:  # sigma V, orthogonal to eps sigma_1 / sigma alone; their lengths do not matter to the factorisation
+            modes = np.ascontiguousarray(rows.transposed_times(np.ascontiguousarray(Ut[:k].T)).T)
+            modes = orthonormalize_rows_against(modes, modes[:0])
     return sigma, modes, np.sum((sigma / (sigma[0] or 1.0)) ** 2)
 
 
@@ -319,7 +319,7 @@ def _representing(rows, allowed, sizes, normals=None, constant=None, size=256, m
     found, r = np.empty((min(rows.shape) + 1, rows.width)), 0
     found[1] = 0  # one of zeros where all fields are equal
     for start, stop, X in rows.blocks(min(size, 256), "modes"):
-        X /= sizes[start:stop, None]
+        X = X / sizes[start:stop, None]  # a block may be the array itself
         modes = found[1 : r + 1]
         if r:
             X -= multiply(multiply(X, modes.T), modes)

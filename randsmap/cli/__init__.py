@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         tell("", end="")  # flush what argparse has printed, to a closed pipe too
     # messages must not go where the output goes
-    to_stdout = _is_stdout(getattr(arguments, "out", None))
+    to_stdout = any(_is_stdout(getattr(arguments, name, None)) for name in ("out", "error"))
     elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
     with _as_a_command(), elsewhere:
         try:

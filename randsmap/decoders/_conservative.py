@@ -14,7 +14,7 @@ from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
-from randsmap.invariants import InvariantParameters, fit_estimator
+from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
 
 
@@ -78,6 +78,12 @@ class LeverageOfPart:
         if not hasattr(type(part), "error_bar_"):
             what = "without a decoder" if part is None else f"with a {type(part).__name__}"
             raise AttributeError(f"the held-out errors of a {type(self).__name__} {what} are not known: {HOW}")
+        ours = norm_weights(self.field_shape_, self)  # type: ignore[attr-defined]
+        theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # those that it has used
+        if ours is not None and not np.array_equal(ours, 1.0 if theirs is None else theirs):
+            raise AttributeError(
+                f"the held-out errors of the {type(part).__name__} are of another norm of fields: {HOW}"
+            )
         return part.error_bar_  # type: ignore[union-attr]
 
     @property

@@ -255,7 +255,7 @@ class MixtureDerivatives(LinearMap):
     Neighbours, and those of them that have weight, are held fixed: almost everywhere nothing else is near.
     """
 
-    is_affine = False
+    is_affine = _whole = False
 
     def __init__(self, fit: KNNFit, cells: NDArray[np.intp] | None = None) -> None:
         self.n_cells = fit.fields.shape[1] if cells is None else len(cells)

@@ -235,13 +235,16 @@ class RandomFeatureRegression(RidgeDecoder):
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
         synthesis, cell_weights = None, getattr(invariants, "cell_weights", None)
-        some = full_fields(F)[sample_rows(len(X))] if len(X) > 2000 else full_fields(F)
+        some = full_fields(F)
+        some = some if isinstance(some, Rows) else Rows(some)  # of a file by blocks
+        some = some.take(sample_rows(len(X))) if len(X) > 2000 else some
         if self.output_rank is None:
             known = {"sketch": sketched(some, cell_weights)}
         else:
             synthesis, F = self._field_modes(F, invariants)
             modes = np.asarray(F)[sample_rows(len(X))]
-            rest = np.square(field_norms(some[:] - synthesis[0], cell_weights=cell_weights)) - np.square(modes).sum(1)
+            root = None if cell_weights is None else np.sqrt(cell_weights)
+            rest = some.less(synthesis[0], scale=root).norms2() - np.square(modes).sum(1)
             known = {"sketch": modes, "truncated": np.sqrt(np.maximum(rest, 0))}
         if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}

@@ -47,8 +47,9 @@ class ErrorBar:
     growth: _Values = saved(Array(2, low=0))  # the power of the distance, and the logarithm of what blocks exceed
 
     def _restore(self) -> None:
-        if len(self.points) < 3 or np.ptp(self.groups) == 0:
-            raise ValueError(f"an error bar of {len(self.points)} points, or of one group")
+        n = len(self.points)
+        if n < 3 or len(sample_rows(n)) < n or np.ptp(self.groups) == 0:  # pairs of more would take the memory
+            raise ValueError(f"an error bar of {n} points, or of one group")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name in declared_state(type(self))}

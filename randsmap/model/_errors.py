@@ -152,6 +152,8 @@ def _searching_part(model: Any) -> Any:
 def judged(model: Any, held_out: HeldOutErrors, snapshots: Any, points: Any = None) -> HeldOutErrors:
     """Held-out errors of snapshots with what an error bar needs of the fitted model: their latents, or `points`."""
     rows, layout = flattened(snapshots, "snapshots")
+    if not len(held_out.rows):  # all fits to a part have failed
+        return held_out
     fields = taken(rows, held_out.rows, "snapshots")
     if points is None:
         points = np.asarray(model.leverage_points(model.transform(layout.restored(fields))), float)

@@ -313,9 +313,10 @@ class _EncoderSearch:
         for name in [name for name, number in asked.items() if number == "auto"]:
             errors = np.full((len(_STEPS[name]), len(self._fields)), np.nan)
             for held in self._folds:
-                model = self._model_of(encoder, held, strict=False)
-                for row, number in zip(errors, _STEPS[name]):
-                    row[held] = self._errors_of(model.set_params(**{**chosen, name: number}), held)
+                with suppress(*_FAILURES):  # the rest may be too few for the encoder
+                    model = self._model_of(encoder, held, strict=False)
+                    for row, number in zip(errors, _STEPS[name]):
+                        row[held] = self._errors_of(model.set_params(**{**chosen, name: number}), held)
             scores = [self._score(row, self._folds) for row in errors]
             chosen[name] = next(n for n, score in zip(_STEPS[name], scores) if score <= min(scores) + WORTH)
         return chosen

@@ -295,6 +295,8 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     r->encoder_width = scalar[RK_ENCODER_WIDTH];
     r->steps = (ptrdiff_t)parameter[RK_PROJECTION];
     r->cell_weights = optional(s, RK_CELL_WEIGHTS, 1, r->M);
+    for (ptrdiff_t k = 0; !s->bad && r->cell_weights && k < r->M; k++)
+        s->bad = !(r->cell_weights[k] > 0) || !(r->cell_weights[k] < INFINITY);
     if (s->found[RK_ENCODER_CENTRE].data)
         read_encoder(s, r);
     if (r->kind == RANDSMAP_TABLE)

@@ -197,6 +197,12 @@ static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *work, d
     for (ptrdiff_t j = 0; j < b->q; j++) {
         double *row = B + rank * M, *weighed = V + rank * M;
         free_part(b, f, b->W + j * M, row);
+        ptrdiff_t cells = 0, last = 0;
+        for (ptrdiff_t i = 0; i < M; i++)
+            if (row[i] != 0)
+                cells++, last = i;
+        if (cells == 1) /* the only free cell of an invariant cannot move: 0, and no round-off of 1 - 1 */
+            g[last] = 0;
         const double before = square_of(b, row, weighed);
         for (int pass = 0; pass < 3; pass++) /* as often as what nearly depends on the others needs */
             for (ptrdiff_t l = 0; l < rank; l++)

@@ -11,7 +11,7 @@ enum { RK_MOST_TOGETHER = 8, RK_MOST_BOUNDED = 64 };
 
 /* w (q, M) the invariants, direction (q, M) >= 0: |w| / v, v the cell weights; 0 where a cell is only clipped. lower <=
  * upper (M), infinite where there is no bound, both the value of a cell that is constant. W (q, M), R (q, q) and
- * v (M), NULL for ones, as in rk_projection; only invariants that share cells need them.
+ * v (M), NULL for ones, as in rk_projection; fields need them of invariants that share cells, derivatives of all.
  * rk_bounds_prepare sets the others. uniform: w = direction = 1 and the bounds are those of the first cell, everywhere.
  * apart: each group of invariants that share movable cells is projected apart; else w is a single row >= 0, or NULL
  * without an invariant. group: of each invariant the first of its group; together: the size of the largest group. */
