@@ -355,6 +355,19 @@ def test_a_new_fit_has_a_new_bar():
     assert (decoder.fit(LATENTS, FIELDS**2).predict(NEW[:5], return_error=True)[1] != before).all()
 
 
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_model_has_the_bar_of_what_its_decoder_has_become(shifted):
+    inside = model = randsmap.ManifoldModel(randsmap.POD(2), DECODERS["kernel"]).fit(FIELDS)
+    if shifted:
+        model = randsmap.ShiftRegistration(inside).fit(FIELDS)
+        inside = model.model_
+    latents = inside.transform(FIELDS)
+    for become in (inside.decoder_.fit, lambda *data: calibrate(inside.decoder_, *data)):
+        before = model.error_bar_
+        become(latents, FIELDS**2)
+        assert model.error_bar_ is inside.decoder_.error_bar_ is not before
+
+
 def test_many_points_are_judged_by_some_of_them():
     latents = np.random.default_rng(9).uniform(size=(2500, 2))
     features = randsmap.FourierFeatures(0.4, n_features=80)

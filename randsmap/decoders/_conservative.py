@@ -1,5 +1,6 @@
 """Exact invariants for any regressor, and what an estimator has from a part."""
 
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -70,7 +71,8 @@ class LeverageOfPart:
         result: NDArray[Any] = part.leverage(self.leverage_points(X))
         return result
 
-    error_bar_ = property(found_error_bar)
+    # the part keeps its own, and another one after more batches or `calibrate`
+    error_bar_ = property(partial(found_error_bar, keep=False), doc=found_error_bar.__doc__)
 
     def closed_error_bar(self) -> ErrorBar:
         """The error bar without other fits: the part's."""

@@ -159,7 +159,7 @@ class ErrorBar:
         return errors, np.sort(inside - self._growing(away))
 
 
-def found_error_bar(self: Any) -> ErrorBar:
+def found_error_bar(self: Any, keep: bool = True) -> ErrorBar:
     """How far decoded fields may be off: what `predict` or `inverse_transform` asks with return_error=True.
 
     Of a model that has held-out errors it is made of these, the encoder's errors included; else that of its part.
@@ -167,6 +167,8 @@ def found_error_bar(self: Any) -> ErrorBar:
     if self.calibrated_ is None:
         held_out = getattr(self, "held_out_", None)
         judged = None if held_out is None else held_out.error_bar
+        if judged is None and not keep:
+            return self.closed_error_bar()
         self.calibrated_ = self.closed_error_bar() if judged is None else judged.with_growth_of(self.closed_error_bar)
     return self.calibrated_
 

@@ -20,7 +20,7 @@ from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
 from randsmap.encoders import POD
 from randsmap.invariants import norm_weights
-from randsmap.maps.error_bar import HOW, ErrorBar, with_error
+from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
 from randsmap.metrics import field_norms
 from randsmap.model._base import Errors, HeldOutErrors, Model, decoded_errors, model_texts, relative_errors
 
@@ -87,6 +87,7 @@ class ParametricModel(Model):
 
     field_shape_ = property(attrgetter("model_.field_shape_"), doc="Shape of a field.")
     leverage_from = "regressor"
+    error_bar_ = property(found_error_bar)
     lacks = {
         **Model.lacks,
         **dict.fromkeys(
