@@ -102,6 +102,17 @@ def test_a_regressor_sees_states_rates_and_groups():
     assert fitted.step_ == 0.5 and type(fitted.regressor_) is Recorder
 
 
+@pytest.mark.parametrize("n", [500, 900])
+def test_pairs_of_many_trajectories_are_of_all_their_parts(n):
+    rows = np.tile(np.linspace(0, 1, 10), n)  # how far along its trajectory each field is
+    F = rows[:, None] * PLANES[0] + 1
+    LatentForecast(POD(1, invariants=None), Recorder()).fit(F, np.repeat(np.arange(n), 10))
+    X, _, groups = Recorder.seen
+    assert len(X) == 4000 and len(np.unique(groups)) > 0.9 * n
+    counts = np.unique(X.round(6), return_counts=True)[1]
+    assert len(counts) == 9 and counts.min() > 0.8 * counts.max()
+
+
 def test_steps_that_differ_are_divided_by():
     times = np.cumsum(np.random.default_rng(4).uniform(0.05, 0.15, 40))
     Z, F, labels = linear_paths(10, dt=times)

@@ -213,7 +213,8 @@ def same_points(points: _Values) -> _Labels:
 
 def members(labels: _Labels) -> list[_Labels]:
     """Indices of the members of each group."""
-    return [np.flatnonzero(labels == group) for group in np.unique(labels)]
+    ends = np.cumsum(np.unique(labels, return_counts=True)[1])
+    return np.split(np.argsort(labels, kind="stable"), ends[:-1])
 
 
 def _others(points, labels):

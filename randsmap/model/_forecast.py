@@ -26,6 +26,7 @@ from randsmap.decoders._auto import check_groups, search_threads
 from randsmap.decoders._base import is_fitted
 from randsmap.features import MonomialFeatures
 from randsmap.invariants import norm_weights, own_values
+from randsmap.maps.error_bar import members
 from randsmap.metrics import field_norms
 from randsmap.model._base import Model, model_texts, relative_errors
 from randsmap.model._manifold import ManifoldModel, fitted_parts
@@ -90,7 +91,7 @@ def _regressor(kind: str, alike: bool, length: float, strength: float, states: _
 def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Rows], _Values, float]:
     """Rows of each trajectory that has a pair, steps (n,) from a row to the next of it, and their unit, the median."""
     at = np.arange(float(n)) if times is None else as_array(times, "times", (n,))
-    paths = [path for path in map(np.flatnonzero, labels == np.unique(labels)[:, None]) if len(path) > lag]
+    paths = [path for path in members(labels) if len(path) > lag]
     pairs = sorted(len(path) - lag for path in paths)
     if sum(pairs[:-1]) < 2 and (len(paths) != 1 or pairs[0] + lag < 4 * (lag + 1)):  # to learn from in each turn
         raise ValueError(
@@ -120,12 +121,12 @@ def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]
     return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in some]
 
 
-def _windows(paths: list[_Rows], lag: int, ahead: int, most: int) -> _Rows:
-    """Some rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
+def _windows(paths: list[_Rows], lag: int, ahead: int) -> _Rows:
+    """About 30 rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
     found = []
     for path in paths:
         rows = sliding_window_view(np.append(path, np.full(ahead - 1, -1)), lag + ahead)
-        found.append(rows[np.unique(np.linspace(0, len(rows) - 1, max(1, most // len(paths))).astype(int))])
+        found.append(rows[np.unique(np.linspace(0, len(rows) - 1, max(1, 30 // len(paths))).astype(int))])
     return np.concatenate(found)
 
 
@@ -322,7 +323,9 @@ class LatentForecast(FieldOutputMixin, Model):
             margin = np.sqrt(ranges * np.delete(ranges, angles).max(initial=0.0))
             margin[angles] = np.inf
             box = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
-            windows = _windows(learn, lag, 1, most)
+            windows = np.concatenate([sliding_window_view(path, lag + 1) for path in learn])
+            if len(windows) > most:  # from all parts of the trajectories, however many these are
+                windows = windows[np.sort(np.random.default_rng(0).permutation(len(windows))[:most])]
             past, between = Z[windows[:, :-1]], steps[windows[:, :-1]]
             rates = (Z[windows[:, -1]] - past[:, -1]) / between[:, -1:]
             found = Bunch(model=model, Z=Z, box=box, angles=self._angles, timed=self._timed)
@@ -336,7 +339,7 @@ class LatentForecast(FieldOutputMixin, Model):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots has given them
                 model = _fitted_model(self.model, others, labels[rows])
-            windows = _windows(left_out, lag, farthest, 30)
+            windows = _windows(left_out, lag, farthest)
             turns.append(
                 Bunch(F=F, measure=measure, steps=steps, lag=lag, windows=windows, **learned(model, learn, 700))
             )
