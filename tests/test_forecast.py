@@ -311,6 +311,28 @@ def test_asking_a_forecast_for_an_error_bar_without_steps_leaves_it_as_it_is(tmp
     fitted.save(tmp_path / "forecast.npz")
 
 
+@pytest.mark.filterwarnings("ignore:the mass of these fields")
+@pytest.mark.parametrize("weights", [None, np.linspace(1, 2, 30)])
+def test_absolute_bars_are_relative_to_what_held_out_errors_are(weights, tmp_path):
+    Z, _, labels = linear_paths(4)
+    F = np.concatenate([Z, -Z]).reshape(-1, 3) @ PLANES  # their mean is 0
+    F, labels = F + 1e-3 * np.random.default_rng(0).normal(size=F.shape), np.append(labels, labels + 4)
+    F -= F.mean(axis=0)
+    fitted = LatentForecast(POD(3, invariants=None, cell_weights=weights)).fit(F, labels)
+    fitted.save(tmp_path / "forecast.npz")
+    w = np.ones(30) if weights is None else weights
+    usual = np.median(np.sqrt(F**2 @ w))
+    for scale in (1, 1e-9, 0):
+        found, relative = fitted.forecast(scale * F[:1], 5, return_error=True, coverage=0.8)
+        absolute = randsmap.load(tmp_path / "forecast.npz").forecast(
+            scale * F[:1], 5, return_error="absolute", coverage=0.8
+        )[1]
+        norms = np.sqrt(found**2 @ w)
+        assert (norms > 0.1 * usual).all() or (norms < 9e-4 * usual).all()
+        expected = relative * np.maximum(norms, 1e-3 * usual)
+        np.testing.assert_allclose(absolute, expected, rtol=1e-9)
+
+
 def test_files_hold_forecasts(tmp_path):
     F, labels = stacked(bumps(8))
     for lag in (1, 2):

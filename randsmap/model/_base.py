@@ -61,7 +61,7 @@ sklearn.exceptions.NotFittedError, ValueError, TypeError
 model_texts = partial(shared_texts, more=_TEXTS)
 
 
-def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> Errors:
+def relative_errors(fields: Rows, shape: tuple[int, ...], *weights_of: Any) -> partial[_Values]:
     """`metrics.scaled_l2` relative to the usual norm of these fields, in a norm as `norm_weights` finds it."""
     weights = norm_weights(shape, *weights_of)
     return partial(scaled_l2, reference=median_norm(field_norms(fields, cell_weights=weights)), cell_weights=weights)

@@ -21,6 +21,7 @@ from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows
 from randsmap._interface.parameters import Parameter, check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap._linalg.rows import Rows, taken
+from randsmap._linalg.scales import SMALLEST_SHARE
 from randsmap.decoders import KernelDecoder, RFNNDecoder
 from randsmap.decoders._auto import check_groups, search_threads
 from randsmap.decoders._base import is_fitted
@@ -122,7 +123,7 @@ def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]
 
 
 def _windows(paths: list[_Rows], lag: int, ahead: int) -> _Rows:
-    """About 30 rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
+    """Some rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
     found = []
     for path in paths:
         rows = sliding_window_view(np.append(path, np.full(ahead - 1, -1)), lag + ahead)
@@ -270,6 +271,7 @@ class LatentForecast(FieldOutputMixin, Model):
         "_box": Array(2, "d", infinite=True),  # lowest and highest latents
         "step_": Parameter(float, low=0, strict=True),
         "held_out_errors_": Array("k", "h", low=0, infinite=True),
+        "_usual": Parameter(float, low=0),  # norm of the snapshots
         "_runs": Array("k", dtype=np.intp, low=0),  # the trajectory of each
         **FIELD_STATE,
     }
@@ -312,6 +314,7 @@ class LatentForecast(FieldOutputMixin, Model):
     def _learn(self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lag: int) -> None:
         """Choose the regressor, measure its held-out errors and fit it to all trajectories."""
         measure = relative_errors(F, self.field_shape_, self.model_)
+        self._usual = measure.keywords["reference"]
         angles = list(getattr(getattr(self.model_, "encoder_", self.model_), "angles", ()))
         self._lag, self._angles, self._timed = lag, np.array(angles, dtype=np.intp), bool((steps != 1).any())
 
@@ -410,7 +413,8 @@ class LatentForecast(FieldOutputMixin, Model):
         bounds = np.maximum.accumulate(bars)[np.minimum(ahead, len(bars)) - 1] * np.maximum(1.0, ahead / len(bars))
         if how == "absolute":
             fields = np.asarray(found).reshape(n_steps, -1)
-            bounds = bounds * field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
+            norms = field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
+            bounds = bounds * np.maximum(norms, SMALLEST_SHARE * self._usual)  # as errors are scaled
         return found, bounds
 
     def closed_error_bar(self) -> Any:
