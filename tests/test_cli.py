@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -1202,6 +1203,38 @@ def test_names_of_rows_and_cells_in_texts_are_compared(tables, option, name, cap
         capsys.readouterr()
         told = failing(("predict", tables / "m", tables / "p_columns.csv", "--out", tables / "o.csv"), capsys)
         assert "b at place 0 where that is a" in told
+
+
+@pytest.mark.filterwarnings("ignore:.*is taken for the")
+@pytest.mark.parametrize("column, start", [("t", 101), ("run", 101), ("case", 1), ("", 1), ("id", 0), ("id", 1)])
+def test_numbers_of_rows_say_nothing_beside_times_runs_and_names(tmp_path, column, start):
+    k, F = np.arange(24), np.random.default_rng(0).uniform(1, 2, (24, 12))
+    for path, head, labels, values in (
+        ("F", [column, *(f"c{i}" for i in range(12))], {"run": k // 6, "case": k // 6, "id": k}.get(column, k / 10), F),
+        ("g", ["id", "run"], k + start % 100, k[:, None] // 6),
+        ("p", ["id", "mu"], k + start, F[:, :1]),
+        ("w", ["id", "volume"], k[:12] + start % 100, F[:12, :1]),
+    ):
+        rows = [",".join(map(str, [label, *row])) for label, row in zip(labels, values.tolist(), strict=True)]
+        (tmp_path / f"{path}.csv").write_text("\n".join([",".join(head), *rows]) + "\n")
+    options = [f"{tmp_path / name}.csv" for name in "gpw"]
+    beside = [*zip(("--groups", "--parameters", "--cell-weights"), options, strict=True)]
+    assert run("fit", tmp_path / "F.csv", "--out", tmp_path / "m", *_FEW, *sum(beside, ())) == 0
+
+
+@pytest.mark.parametrize("there", ["mu,nu", "mu,time [s]", "t,Re"])
+def test_parameters_in_texts_may_have_other_names_but_not_those_of_others(tables, there, capsys):
+    model, path, out = tables / "m", tables / "p.csv", tables / "o.npy"
+    path.write_text(path.read_text().replace(",a,b", ",mu,nu"))
+    assert run("fit", tables / "F.csv", "--out", model, *_FEW, "--parameters", path) == 0
+    rows = path.read_text().partition("\n")[2]
+    path.write_text(f",{there}\n{rows}")
+    with warnings.catch_warnings(record=True, action="always") as told:
+        assert run("predict", model, path, "--out", out) == 0
+    assert {f"'{there.split(',')[1]}' for 'nu'" in str(each.message) for each in told} == {True} - {there == "mu,nu"}
+    capsys.readouterr()
+    path.write_text(f",nu,Re\n{rows}")
+    assert "nu at place 0 where that is mu" in failing(("predict", model, path, "--out", out), capsys)
 
 
 @pytest.mark.parametrize(

@@ -731,6 +731,28 @@ def test_the_parts_of_a_model_know_its_labels(labelled, tmp_path, decoder, store
             method(*given)
 
 
+@pytest.mark.parametrize("part", [slice(10, None), np.random.default_rng(0).permutation(N)[:30]], ids=["part", "split"])
+def test_what_fits_as_a_whole_fits_as_a_part(part):
+    """The numbers that pandas counts are no labels of a part either, but tell where it has another order."""
+    pandas = pytest.importorskip("pandas")
+    latents, fields, groups = pandas.DataFrame(Y), pandas.DataFrame(ROWS), pandas.Series(np.arange(N) % 4)
+    latents, fields, groups = (table.iloc[part] for table in (latents, fields, groups))
+    words, times = [f"r{k}" for k in latents.index], latents.index / 10 + 0.05
+    auto = randsmap.AutoDecoder(n_trials=2, random_state=0).fit(latents, fields, groups=groups)
+    for index in (words, times, range(30)):
+        clone(auto).fit(latents, fields.set_axis(index), groups=groups.set_axis(index))
+    other = np.random.default_rng(1).permutation(30)
+    for call, name in (
+        (lambda: clone(auto).fit(latents, fields, groups=groups.iloc[other]), "groups"),
+        (lambda: clone(KERNEL).fit(latents, fields.iloc[other]), "y"),
+        (lambda: clone(KERNEL).fit(latents.set_axis(times), fields.set_axis(times[other])), "y"),
+    ):
+        with pytest.raises(ValueError, match=f"{name} has other labels along 'index' than X"):
+            call()
+    cells = pandas.Series(1.0, index=[f"S{k}" for k in range(20)])
+    randsmap.KernelDecoder(cell_weights=cells, invariants=None).fit(latents, fields.iloc[:, 4:])
+
+
 @pytest.mark.parametrize("names", [None, [None, "a"], ["a", "a"]], ids=str)
 @pytest.mark.parametrize("inner", [[0.1, 0.2, 0.3], [0.1, None, 0.3], "dates", [1, 2, 3]], ids=str)
 def test_columns_of_two_levels_need_no_names(tmp_path, inner, names):

@@ -7,6 +7,8 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import randsmap
@@ -52,6 +54,15 @@ def test_mass_is_kept_far_outside_the_training_box(model, bumps):
 def test_fit_transform_is_fit_then_transform(model, bumps):
     latents = model.fit_transform(bumps)
     np.testing.assert_allclose(model.transform(bumps), latents, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("decoder", [None, randsmap.KernelDecoder()], ids=["alone", "kernel"])
+def test_an_encoder_may_be_a_pipeline_without_names_of_latents(bumps, decoder):
+    pandas = pytest.importorskip("pandas")
+    logarithm = FunctionTransformer(np.log1p, inverse_func=np.expm1)
+    model = randsmap.ManifoldModel(make_pipeline(logarithm, PCA(3)), decoder).fit(bumps)
+    Z = model.transform(bumps)
+    assert np.array_equal(model.inverse_transform(pandas.DataFrame(Z, columns=list("abc"))), model.inverse_transform(Z))
 
 
 def test_parts_are_cloned_and_any_scikit_learn_parts_will_do(bumps):

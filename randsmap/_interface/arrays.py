@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.labels import axes_of, check_equal, comparable, index_of
 from randsmap._io.files import reserve
+from randsmap._io.text import Table
 
 _LINE = 64  # bytes of a cache line
 _FLOAT = np.dtype(np.float64)
@@ -95,7 +98,13 @@ def _note_columns(estimator: Any, X: Any, valid: NDArray[np.float64], reset: boo
     known = getattr(estimator, "feature_names_in_", ())
     if names is not None and not reset and len(known) == valid.shape[1]:
         what = "The feature names should match those that were passed during fit"  # as scikit-learn says it
-        _check_index(np.array(list(map(str, names))), known, f"{what}: {name} has other columns")
+        here = list(map(str, names))
+        if isinstance(X, Table) and not any(a != b and a in known for a, b in zip(here, known)):
+            others = [f"{a!r} for {b!r}" for a, b in zip(here, known) if a != b]
+            if others:  # a text may call its columns otherwise
+                warn_caller(f"{name} has other columns than fit, taken by their order: {', '.join(others[:3])}")
+            return
+        _check_index(np.array(here), known, f"{what}: {name} has other columns")
         return
     of_others = hasattr(X, "columns") and not hasattr(X, "iloc")  # polars' and the like
     sklearn_validate(estimator, X if of_others else valid, reset=reset, skip_check_array=True)
@@ -136,6 +145,13 @@ def check_beside(X: Any, others: Mapping[str, Any], known: Any = None, invariant
         check_columns(names, "invariants", invariant_values=values)
 
 
+def latent_names(encoder: Any) -> list[str] | None:
+    """The encoder's names of latents; None if it has none, as a pipeline of which a step has none."""
+    with suppress(AttributeError, ValueError):
+        return list(encoder.get_feature_names_out())
+    return None
+
+
 def latents_of(X: Any, encoder: Any, name: str = "X") -> Any:
     """Latents without labels; ValueError if their columns have the encoder's names of latents in another order."""
     if X is None or type(X) is np.ndarray:
@@ -143,7 +159,7 @@ def latents_of(X: Any, encoder: Any, name: str = "X") -> Any:
     index = index_of(X, -1)
     if index is None and not hasattr(X, "columns"):
         return np.asarray(X) if hasattr(X, "coords") else X
-    names = list(getattr(encoder, "get_feature_names_out", list)())
+    names = latent_names(encoder) or []
     given = list(map(str, X.columns if index is None else index))
     if given != names and sorted(given) == sorted(names):
         raise ValueError(f"{name} has the columns {given}, those of the encoder are {names}: select them in this order")
@@ -170,6 +186,8 @@ def check_samples(**arrays: Any) -> None:
 def _check_index(index: Any, theirs: Any, what: str) -> None:
     if index is not None and theirs is not None:
         (kind, here), (their_kind, there) = comparable(index), comparable(theirs)
+        if {here.dtype.kind, there.dtype.kind} == {"i", "f"}:  # such as numbers of rows and times
+            kind = "range"
         check_equal(here, there, what, (kind, their_kind))
 
 

@@ -159,7 +159,8 @@ def _stored(values: Any) -> tuple[str, Any]:
     array = np.asarray(values)
     dtype = getattr(values, "dtype", array.dtype)
     if array.dtype.kind in "buif" and isinstance(dtype, np.dtype):
-        return "range" if getattr(values, "start", None) == 0 and values.step == 1 else "", array
+        counted = isinstance(values, range) or (getattr(values, "start", None) == 0 and values.step == 1)
+        return "range" if counted else "", array
     calendars = {getattr(value, "calendar", None) for value in array.ravel()}
     if len(calendars) == 1 and None not in calendars:
         import cftime
@@ -276,11 +277,12 @@ def _spread(values: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...])
 
 
 def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple[str, str]) -> None:
-    """ValueError, which begins with `what`, if labels differ; from labels that pandas counted, in their order alone."""
+    """ValueError, which begins with `what`, if labels differ; from labels that were counted, in their order alone."""
     both = {here.dtype.kind, there.dtype.kind}
     if here.shape != there.shape:  # the shapes are checked elsewhere
         return
-    if "range" in kinds and (both - set("iuf") or not np.array_equal(np.sort(here), np.sort(there))):
+    counted = "range" in kinds or both == {"i", "U"}  # integers beside names may be of a part of what was counted
+    if counted and not np.array_equal(*np.sort([here, there])):
         return
     if "f" in both and not both - set("iuf"):
         here, there = here.astype(np.float64), there.astype(np.float64)

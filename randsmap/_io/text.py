@@ -106,7 +106,9 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
         columns = slice(only, only + 1)
     values, labels = _numbers(path, passed, separator, first, width, first + len(row), columns)
     titles = titles[columns.start - first : columns.stop - first]
-    table = Table.of(values, _index(labels) if skipped else None, _index(titles))
+    # times and runs name no rows: another file may have numbers
+    named = skipped and not any(TIME.fullmatch(part) or _ROW.fullmatch(part) for part in (names or [()])[0])
+    table = Table.of(values, _index(labels) if named else None, _index(titles))
     for what, there in (("rows", len(table)), ("columns", width)):
         if int(stated.get(what, there)) != there:
             raise ValueError(

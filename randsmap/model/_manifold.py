@@ -18,6 +18,7 @@ from randsmap._interface.arrays import (
     check_parameters_of_columns,
     check_samples,
     finite_results,
+    latent_names,
     latents_of,
     real_numbers,
     validate_data,
@@ -462,8 +463,7 @@ def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
     """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
     _refuse_angles(model)
     decoder = None if model.decoder is None else in_one_norm(clone(model.decoder), encoder)
-    if hasattr(encoder, "get_feature_names_out"):  # it is fitted to latents without labels
-        check_parameters_of_columns(decoder, encoder.get_feature_names_out(), "the latents")
+    check_parameters_of_columns(decoder, latent_names(encoder), "the latents")  # it is fitted to latents without labels
     if isinstance(decoder, KNNDecoder) and decoder.encoder is None:
         decoder.encoder = encoder
     return decoder
