@@ -451,6 +451,11 @@ def block_rows(M: int, fewest: int = _FEWEST) -> int:
     return max(fewest, BLOCK // max(1, M))
 
 
+def spread_rows(n: int, most: int) -> NDArray[np.intp]:
+    """Indices of all of n rows, or of more than `most` of so many, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.intp))
+
+
 def taken(X: Any, rows: NDArray[np.intp], name: str) -> Any:
     """Rows of the array-like X by their ascending indices; of a large memory-mapped array as checked float64."""
     if is_large(X):

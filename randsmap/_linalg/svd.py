@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from randsmap._linalg.products import multiply, remove_span, symmetric_eigen, without_span
-from randsmap._linalg.rows import BLOCK, Rows
+from randsmap._linalg.rows import BLOCK, Rows, spread_rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._parallel import blas_threads
 
@@ -173,7 +173,7 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     rows, rng, cells = F if isinstance(F, Rows) else Rows(F), np.random.default_rng(0), np.arange(F.shape[1])
     combinations: Any = np.ones(len(cells)) if weights is None else np.sqrt(weights)
     if len(cells) > most:
-        some = rows[np.unique(np.linspace(0, len(rows) - 1, 64).astype(np.intp))]
+        some = rows[spread_rows(len(rows), 64)]
         volume = np.square(combinations) / np.square(combinations).sum()
         energy = volume * some.var(axis=0)
         share = volume + energy / (energy.sum() or 1.0)

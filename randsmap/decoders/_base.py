@@ -312,7 +312,7 @@ class Fit:
         X, G = self.training_points, self.training_fields
         if len(X) < 3:
             raise AttributeError(f"an error bar needs 3 training points at least, got {len(X)}")
-        rows = own = bars.sample_rows(len(X))
+        rows = own = bars.judged_rows(len(X))
         if len(G) < len(X):
             X, own = X[rows], np.arange(len(G))
         labels, blocks = bars.same_points(X) if self.groups is None else self.groups, bars.eighths(X)

@@ -52,7 +52,7 @@ from randsmap.decoders._ridge_fit import (
 )
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, RunningInvariants
-from randsmap.maps.error_bar import sample_rows
+from randsmap.maps.error_bar import judged_rows
 from randsmap.maps.linear_map import TransformerBasis, in_units
 from randsmap.metrics import field_norms
 
@@ -235,14 +235,14 @@ class RandomFeatureRegression(RidgeDecoder):
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
         synthesis, cell_weights = None, getattr(invariants, "cell_weights", None)
-        some = full_fields(F)
+        some, judged = full_fields(F), judged_rows(len(X))
         some = some if isinstance(some, Rows) else Rows(some)  # of a file by blocks
-        some = some.take(sample_rows(len(X))) if len(X) > 2000 else some
+        some = some.take(judged) if len(judged) < len(X) else some
         if self.output_rank is None:
             known = {"sketch": sketched(some, cell_weights)}
         else:
             synthesis, F = self._field_modes(F, invariants)
-            modes = np.asarray(F)[sample_rows(len(X))]
+            modes = np.asarray(F)[judged]
             root = None if cell_weights is None else np.sqrt(cell_weights)
             rest = some.less(synthesis[0], scale=root).norms2() - np.square(modes).sum(1)
             known = {"sketch": modes, "truncated": np.sqrt(np.maximum(rest, 0))}

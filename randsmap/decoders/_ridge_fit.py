@@ -21,7 +21,7 @@ from randsmap._linalg.spectral import Spectral
 from randsmap.decoders._base import Fit, constrained, is_fitted
 from randsmap.features import SigmoidFeatures
 from randsmap.invariants import AffineInvariants, RunningInvariants
-from randsmap.maps.error_bar import sample_rows
+from randsmap.maps.error_bar import judged_rows
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, feature_basis
 
@@ -140,7 +140,7 @@ class RidgeFit(Fit):
     def left_out(self, G, groups=None):
         X, weights, n = self.points, self.weights, len(self.points)
         if len(G) < n:  # of some points each counts as several
-            some = sample_rows(n)
+            some = judged_rows(n)
             X, weights = X[some], (np.ones(n) if weights is None else weights)[some] * (n / len(some))
         rows = FeatureRows(self.features, X, bias=not self.free_bias, weights=weights)
         root = np.ones((len(G), 1)) if weights is None else np.sqrt(weights)[:, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,11 +17,13 @@ from randsmap._interface.callers import quiet, warn_caller
 from randsmap._interface.parameters import Parameter, check_number
 from randsmap._interface.state import Array, check_state, declared_state, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
+from randsmap._linalg.rows import spread_rows
 from randsmap._linalg.scales import standard_deviations
 
 _Values = NDArray[np.float64]
 _Labels = NDArray[np.intp]
 HOW = "randsmap.model.calibrate(estimator, *training data) finds held-out errors by fits without parts of them"
+judged_rows = partial(spread_rows, most=2000)  # of n training points, those that an error bar is made of
 
 
 @immutable
@@ -48,7 +50,7 @@ class ErrorBar:
 
     def _restore(self) -> None:
         n = len(self.points)
-        if n < 3 or len(sample_rows(n)) < n or np.ptp(self.groups) == 0:  # pairs of more would take the memory
+        if n < 3 or len(judged_rows(n)) < n or np.ptp(self.groups) == 0:  # pairs of more would take the memory
             raise ValueError(f"an error bar of {n} points, or of one group")
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,11 +189,6 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
             "autotune and randsmap.model.calibrate take groups=labels, the command line --groups FILE"
         )
     return fields, errors
-
-
-def sample_rows(n: int) -> _Labels:
-    """All of n rows, or of more than 2000 so many, evenly spread."""
-    return np.unique(np.linspace(0, n - 1, min(n, 2000)).astype(np.intp))
 
 
 def eighths(points: _Values) -> _Labels:

@@ -20,6 +20,7 @@ from randsmap._interface.parameters import check_choice, check_count, check_numb
 from randsmap._interface.texts import shared_texts
 from randsmap._io.files import expanded, write_atomically
 from randsmap._kernels import linear_map as _kernel
+from randsmap._linalg.rows import spread_rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import sufficient_rank
 from randsmap.maps.error_bar import ErrorBar, with_error
@@ -441,7 +442,7 @@ def _sample(points, box, M):
     """Latent points at which errors are measured: some of those given, or spread over the box; None without both."""
     n = int(np.clip((1 << 26) // M, 64, 2048))  # at most 512 MB of fields, unless 64 of them are more
     if points is not None:
-        return points[np.unique(np.linspace(0, len(points) - 1, n).astype(np.intp))]
+        return points[spread_rows(len(points), n)]
     if box is None:
         return None
     return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])

@@ -20,7 +20,7 @@ from randsmap._linalg.scales import median_norm
 from randsmap.decoders._base import available_if, require
 from randsmap.decoders._conservative import LeverageOfPart
 from randsmap.invariants import norm_weights, own_values
-from randsmap.maps.error_bar import ErrorBar, sample_rows
+from randsmap.maps.error_bar import ErrorBar, judged_rows
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
@@ -97,7 +97,7 @@ class HeldOutErrors:
     @property
     def error_bar(self) -> ErrorBar | None:
         """The error bar of these errors; None if there are too few, or those of one group alone."""
-        some = sample_rows(len(self.rows))
+        some = judged_rows(len(self.rows))
         if self.points is None or self.norms is None or len(some) < 3 or np.ptp(self.groups[some]) == 0:
             return None
         errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error

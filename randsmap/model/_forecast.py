@@ -20,7 +20,7 @@ from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened
 from randsmap._interface.parameters import Parameter, check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap._linalg.rows import Rows, taken
+from randsmap._linalg.rows import Rows, spread_rows, taken
 from randsmap._linalg.scales import SMALLEST_SHARE
 from randsmap.decoders import KernelDecoder, RFNNDecoder
 from randsmap.decoders._auto import check_groups, search_threads
@@ -34,7 +34,6 @@ from randsmap.model._manifold import ManifoldModel, fitted_parts
 
 _Values = NDArray[np.float64]
 _Rows = NDArray[np.intp]
-_Monomials: Any = MonomialFeatures
 _Make = Callable[[_Values], Any]  # of states, a regressor that is not fitted
 
 
@@ -85,7 +84,7 @@ def _regressor(kind: str, alike: bool, length: float, strength: float, states: _
     if kind in ("gaussian", "thin-plate") and m > 2 * p:  # with fewer pairs a linear trend takes them all
         return KernelDecoder(kind, length_scale=length, latent_scale=units, degree=1, regularization=strength)
     degree = 2 if kind == "quadratic" and m > p * (p + 3) else 1
-    return RFNNDecoder(_Monomials(degree), latent_scale=units, regularization=strength * m)
+    return RFNNDecoder(MonomialFeatures(degree), latent_scale=units, regularization=strength * m)  # type: ignore[call-arg]
 
 
 # -- Trajectories ----------------------------------------------------------------------------------
@@ -127,7 +126,7 @@ def _windows(paths: list[_Rows], lag: int, ahead: int) -> _Rows:
     found = []
     for path in paths:
         rows = sliding_window_view(np.append(path, np.full(ahead - 1, -1)), lag + ahead)
-        found.append(rows[np.unique(np.linspace(0, len(rows) - 1, max(1, 30 // len(paths))).astype(int))])
+        found.append(rows[spread_rows(len(rows), max(1, 30 // len(paths)))])
     return np.concatenate(found)
 
 
@@ -400,10 +399,8 @@ class LatentForecast(FieldOutputMixin, Model):
             return found
         bars = _bars(self.held_out_errors_, self._runs, coverage)
         if not bars:
-            runs, needed = (
-                len(np.unique(self._runs)),
-                np.ceil(round(coverage / (1 - coverage), 9)) if coverage < 1 else np.inf,
-            )
+            runs = len(np.unique(self._runs))
+            needed = np.ceil(round(coverage / (1 - coverage), 9)) if coverage < 1 else np.inf
             warn_caller(
                 f"the errors are infinite: coverage={coverage} needs {needed:.0f} trajectories that were left out, and "
                 f"{runs} tell coverage <= {runs}/{runs + 1}. Fit to more trajectories, or ask for less coverage"
