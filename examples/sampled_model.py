@@ -55,13 +55,6 @@ def full_rate(f, angle):
     return rate(f, *shifted, angle).ravel()
 
 
-def neighbours(cells):
-    """Indices of the cells and of their west, east, south and north neighbours, one after another."""
-    i, j = np.divmod(cells, N)
-    moved = [(i, j), (i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1)]
-    return np.concatenate([(i % N) * N + j % N for i, j in moved])
-
-
 def solve(velocity, start, times=TIMES, **options):
     """States (times, n), evaluations of velocity, seconds."""
     began = time.perf_counter()
@@ -99,7 +92,8 @@ def manifold_model(fields, n_components):
 
 def sampled_model(model, cells, angle):
     """The reduced model of the flow in a direction: it sees the field in the cells and beside them."""
-    return randsmap.SampledModel(model, lambda t, f: rate(*f.reshape(5, -1), angle), cells, stencil=neighbours(cells))
+    needed, beside = randsmap.stencil(cells, (N, N), [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
+    return randsmap.SampledModel(model, lambda t, f: rate(*f[beside].T, angle), cells, stencil=needed)
 
 
 def main(n_cells=300, n_components=5):

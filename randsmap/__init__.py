@@ -60,6 +60,7 @@ _NAMES = {
         "SampledModel",
         "ShiftRegistration",
         "sample_cells",
+        "stencil",
     ],
     "persistence": ["load"],
     "plotting": [],

@@ -40,6 +40,7 @@ from randsmap.model import ParametricModel as ParametricModel
 from randsmap.model import SampledModel as SampledModel
 from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.model import sample_cells as sample_cells
+from randsmap.model import stencil as stencil
 from randsmap.persistence import load as load
 from randsmap.snapshots import read_snapshots as read_snapshots
 from randsmap.tuning import autotune as autotune

@@ -232,7 +232,9 @@ def sampled_models(rng, lay):
     cells = randsmap.sample_cells(decoder, lay(Y), 6)
     yield cells
     rate = rng.normal(size=len(cells))
-    model = randsmap.SampledModel(decoder, lambda t, f: lay(rate), lay(cells), stencil=lay(cells))
+    needed, index = randsmap.stencil(lay(cells), decoder.field_shape_, lay(np.array([[0], [1]])))
+    yield index
+    model = randsmap.SampledModel(decoder, lambda t, f: lay(rate), lay(cells), stencil=lay(needed))
     yield model.velocity(0.0, lay(X[0]))
 
 

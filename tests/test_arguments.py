@@ -97,7 +97,7 @@ VALUES = {
         "slowness": 1 + FIELDS, "initial": 0.5 * FIELDS.reshape(N, -1)[:2], "times": np.array([0.1, 0.2]),
         "density": FIELDS.reshape(N, -1)[0], "angles": np.linspace(0, 6, N), "image": 0.5 + FIELDS[0],
         "X_train": LATENTS[:12], "y_train": FIELDS[:12], "X_val": LATENTS[12:], "y_val": FIELDS[12:],
-        "stencil": np.array([3, 0, 7]), "exit": np.ones(SIDE, bool),
+        "stencil": np.array([3, 0, 7]), "offsets": np.array([[0, 0], [0, 1], [-1, 0]]), "exit": np.ones(SIDE, bool),
     },
     "encoder": {"X": FIELDS, "V": FIELDS, "U": LATENTS},
     "at": {"X": AT, "parameters": AT},

@@ -18,6 +18,7 @@ from randsmap import (
     RANDSMAPDecoder,
     SampledModel,
     sample_cells,
+    stencil,
 )
 
 from helpers import random_problem
@@ -46,6 +47,64 @@ class Spy:
     def jacobian(self, Y, *, cells):
         self.asked = max(self.asked, len(cells) * len(Y))
         return self.decoder.jacobian(Y, cells=cells)
+
+
+# -- Stencils --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "boundary, mode", [("periodic", "wrap"), ("clamp", "edge"), ("mirror", "symmetric"), ("outside", "constant")]
+)
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 4), (1, 4)])
+def test_neighbours_are_those_of_a_padded_field(boundary, mode, shape):
+    rng = np.random.default_rng(0)
+    M, far = int(np.prod(shape)), 9  # several times around the smaller axes
+    field = rng.normal(size=M)
+    cells = rng.choice(M, 3, replace=False)
+    offsets = rng.integers(-far, far + 1, size=(6, len(shape)))
+    needed, index = stencil(cells - M, shape, offsets if len(shape) > 1 else offsets[:, 0].tolist(), boundary=boundary)
+    padded = np.pad(field.reshape(shape), far, mode)
+    places = np.stack(np.unravel_index(cells, shape), axis=1)[:, None] + far + offsets
+    assert np.array_equal(np.append(field[needed], 0.0)[index], padded[tuple(np.moveaxis(places, 2, 0))])
+    assert np.array_equal(needed, np.unique(needed)) and set(index.ravel()) >= set(range(len(needed)))
+
+
+def test_each_axis_has_its_boundary_and_cells_may_be_a_mask():
+    mask = np.zeros((3, 4), bool)
+    mask[0, 3] = True
+    needed, index = stencil(mask, (3, 4), [(-1, 0), (0, 1)], boundary=["periodic", "outside"])
+    assert needed.tolist() == [11] and index.tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"shape": (3, 0)}, ValueError, "shape must be at least 1, got 0"),
+        ({"shape": (3, 4.5)}, TypeError, "shape must be an integer"),
+        ({"shape": (1 << 40, 1 << 40)}, ValueError, "shape must be that of a grid"),
+        ({"cells": [12]}, ValueError, r"cells\[0\] is 12, out of range for 12 cells"),
+        ({"offsets": [0, 1]}, ValueError, r"offsets must have shape \(p, 2\)"),
+        ({"offsets": [(0, 0.5)]}, TypeError, "offsets must hold integers"),
+        ({"offsets": [(0, 1 << 62)]}, TypeError, "offsets must hold integers"),
+        ({"boundary": "wall"}, ValueError, "boundary must be one of 'periodic', 'clamp'"),
+        ({"boundary": ["clamp"]}, ValueError, "boundary must be one rule, or one for each of 2 axes"),
+    ],
+)
+def test_stencils_that_make_no_sense_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        stencil(**{"cells": [0], "shape": (3, 4), "offsets": [(0, 1)], **options})
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_cells_that_do_not_pay_are_warned_of(bounded, recwarn):
+    decoder, _, _ = fitted(bounds="nonnegative" if bounded else None)  # d = 2, M = 40
+    cells = np.arange(10)
+    SampledModel(decoder, lambda t, f: f, cells, stencil=np.arange(19))
+    assert bounded == any("decodes 120 values and a whole field has 40" in str(w.message) for w in recwarn)
+    with pytest.warns(UserWarning, match="more than 2.7 times" if bounded else "40 values .* more than 0 times"):
+        SampledModel(decoder, lambda t, f: f, cells, stencil=np.arange(20))
+    with pytest.warns(UserWarning, match="for each cell, never"):
+        SampledModel(decoder, lambda t, f: f, np.arange(40))
 
 
 # -- Cells -----------------------------------------------------------------------------------------

@@ -77,10 +77,9 @@ decoder.fit(latents, snapshots)
 bounded = clone(decoder).set_params(bounds="nonnegative").fit(latents, snapshots)
 
 cells = randsmap.sample_cells(decoder, latents, 200)
-i, j = np.divmod(cells, N)
-stencil = np.concatenate([(a % N) * N + b % N for a, b in ((i, j), (i - 1, j), (i + 1, j), (i, j - 1), (i, j + 1))])
+needed, beside = randsmap.stencil(cells, (N, N), [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
 wind = WIND.reshape(2, -1)[:, cells]
-reduced = randsmap.SampledModel(decoder, lambda t, f: rate(*f.reshape(5, -1), *wind), cells, stencil=stencil)
+reduced = randsmap.SampledModel(decoder, lambda t, f: rate(*f[beside].T, *wind), cells, stencil=needed)
 
 # %%
 # A drop from a place that was not in the training set, by both models.
@@ -107,7 +106,7 @@ for line, values, name in zip(axes, (truth, fields), ("full", "reduced")):
     for ax, number in zip(line, (0, 5, 10, 15)):
         ax.imshow(values[number].reshape(N, N).T, origin="lower", extent=(0, 1, 0, 1), vmin=0, vmax=truth[number].max())
         ax.set_title(f"{name}, t = {TIMES[number]:.2g}", fontsize="medium")
-axes[1, 3].plot(side[i], side[j], "w.", ms=1.5)
+axes[1, 3].plot(X.flat[cells], Y.flat[cells], "w.", ms=1.5)
 
 # %%
 # The error over time beside that of encoding and decoding, which no reduced model on this manifold undercuts by much.

@@ -6,7 +6,7 @@ from randsmap.model._forecast import LatentForecast
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
-from randsmap.model._sampled import SampledModel, sample_cells
+from randsmap.model._sampled import SampledModel, sample_cells, stencil
 from randsmap.model._shift import ShiftRegistration
 
 __all__ = [
@@ -18,5 +18,6 @@ __all__ = [
     "calibrate",
     "reconstruction_errors",
     "sample_cells",
+    "stencil",
 ]
 public(globals())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from typing import Any
@@ -13,10 +13,10 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array
+from randsmap._interface.arrays import as_array, real_numbers
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FieldShape
-from randsmap._interface.parameters import check_count
+from randsmap._interface.parameters import check_choice, check_count
 from randsmap._linalg.low_rank_ridge import farthest_points
 from randsmap._linalg.scales import in_norm, standard_deviations
 from randsmap._parallel import blas_threads
@@ -131,6 +131,76 @@ def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: 
     return sketch
 
 
+def stencil(
+    cells: ArrayLike, shape: int | Sequence[int], offsets: ArrayLike, *, boundary: str | Sequence[str] = "periodic"
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The cells beside some cells of a grid: what a right-hand side in these needs, each cell once.
+
+    Parameters
+    ----------
+    cells : array-like of int (k,), or of bool (M,) or of that shape
+        Cells of the flattened, row-major field, such as those of `sample_cells`.
+    shape : int or sequence of int
+        Shape of the grid, such as (ny, nx); M is the product.
+    offsets : array-like of int (p, number of axes), on a line also (p,)
+        Steps to the neighbours along each axis, such as [(0, 0), (0, -1), (0, 1)].
+    boundary : {"periodic", "clamp", "mirror", "outside"} or one of them for each axis, default="periodic"
+        What lies beyond the first and last cells: the other end; the last cell, again and again; the cells before the
+        wall in reverse order; or nothing, whose index is s: give the value there as ``np.append(f, value)[index]``.
+
+    Returns
+    -------
+    needed : ndarray (s,) of np.intp
+        The different cells, in ascending order: the `stencil` of `SampledModel`.
+    index : ndarray (k, p) of np.intp
+        Where they are: ``f[index]``, of values f (s,) in these cells, are the values at the offsets.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is not as described.
+
+    Examples
+    --------
+    >>> import randsmap
+    >>> needed, index = randsmap.stencil([0, 5], (3, 4), [(0, 0), (0, 1), (-1, 0)])  # itself, right, above
+    >>> needed
+    array([0, 1, 5, 6, 8])
+    >>> needed[index]
+    array([[0, 1, 8],
+           [5, 6, 1]])
+    """
+    lengths = np.atleast_1d(real_numbers(shape, "shape")).tolist()
+    shape = tuple(check_count(length, "shape") for length in lengths)
+    if math.prod(shape) > np.iinfo(np.intp).max:
+        raise ValueError(f"shape must be that of a grid whose cells can be numbered, got {shape}")
+    cells, steps, n_axes = FieldShape(shape).cells(cells), real_numbers(offsets, "offsets"), len(shape)
+    if n_axes == 1 and steps.ndim == 1:
+        steps = steps[:, None]
+    if steps.ndim != 2 or steps.shape[1] != n_axes:
+        raise ValueError(f"offsets must have shape (p, {n_axes}), a step along each axis, got {steps.shape}")
+    if steps.size and (steps.dtype.kind not in "iu" or np.abs(steps.astype(float)).max() > 1 << 40):
+        raise TypeError(f"offsets must hold integers of at most 2**40, got {offsets!r}")
+    rules = [boundary] * n_axes if isinstance(boundary, str) else list(boundary)
+    if len(rules) != n_axes:
+        raise ValueError(f"boundary must be one rule, or one for each of {n_axes} axes, got {boundary!r}")
+    places, inside = [], np.ones((len(cells), len(steps)), bool)
+    for n, rule, start, step in zip(shape, rules, np.unravel_index(cells, shape), steps.T.astype(np.intp)):
+        check_choice(rule, "boundary", ("periodic", "clamp", "mirror", "outside"))
+        place = start[:, None] + step
+        if rule == "outside":
+            inside &= (place >= 0) & (place < n)
+        elif rule == "mirror":
+            place %= 2 * n
+            place = np.minimum(place, 2 * n - 1 - place)
+        places.append(place % n if rule == "periodic" else np.clip(place, 0, n - 1))
+    flat = np.ravel_multi_index(tuple(places), shape)
+    needed, index = np.unique(flat[inside], return_inverse=True)
+    found = np.full(flat.shape, len(needed), np.intp)
+    found[inside] = index
+    return needed.astype(np.intp), found
+
+
 @model_texts
 @dataclass(eq=False, repr=False)
 class SampledModel:
@@ -152,9 +222,15 @@ class SampledModel:
 
     {raises_derivatives}
 
+    Warns
+    -----
+    UserWarning
+        If a velocity decodes more values than a whole field has, and how expensive rhs must be for that to pay.
+
     Notes
     -----
-    With bounds every cell of a field depends on all others: the cost then grows with M.
+    A velocity decodes s values of the field and d k of its derivatives. With bounds every cell of a field depends on
+    all others: the cost then grows with M.
 
     References
     ----------
@@ -170,10 +246,11 @@ class SampledModel:
     >>> bumps = np.exp(-(((x - position) / 0.05) ** 2))
     >>> decoder = randsmap.KernelDecoder(length_scale=0.3, regularization=1e-8).fit(position, bumps)
     >>> cells = randsmap.sample_cells(decoder, position, 20)
+    >>> needed, beside = randsmap.stencil(cells, 200, [-1, 1])
     >>> def rhs(t, f):
-    ...     left, right = f.reshape(2, -1)
+    ...     left, right = f[beside].T
     ...     return -(right - left) * 100
-    >>> model = randsmap.SampledModel(decoder, rhs, cells, stencil=np.concatenate([cells - 1, (cells + 1) % 200]))
+    >>> model = randsmap.SampledModel(decoder, rhs, cells, stencil=needed)
     >>> solve_ivp(model.velocity, (0.0, 0.4), [0.3]).y[:, -1].round(2)
     array([0.7])
     """
@@ -199,6 +276,15 @@ class SampledModel:
             raise ValueError(
                 f"cells must be at least as many different ones as there are latent coordinates, {self._d}, "
                 f"got {different}"
+            )
+        # measured: a derivative costs 0.6 to 1 times as much as the field (docs/reduced-models.md)
+        k, bounded = len(self.cells), getattr(decoding_part(decoder), "bounds", None) is not None
+        decoded = (1 + self._d) * M if bounded else len(self.stencil) + self._d * k
+        if decoded >= M:
+            more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
+            warn_caller(
+                f"a velocity decodes {decoded} values and a whole field has {M}: sampling pays, for each cell, {more}. "
+                "Take fewer cells, a decoder without bounds, or whole fields (encoder.jvp)"
             )
 
     def velocity(self, t: float, y: ArrayLike) -> NDArray[np.float64]:

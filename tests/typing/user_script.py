@@ -114,7 +114,8 @@ def main(folder: Path) -> None:
     print(some.shape, coefficients.shape, values, score, jacobian.shape, tangents.shape, gradient.shape)
 
     cells: NDArray[np.intp] = randsmap.sample_cells(decoder, latents, 10)
-    sampled = randsmap.SampledModel(decoder, lambda t, f: f[:10] - f[10:], cells, stencil=np.append(cells, cells - 1))
+    needed, beside = randsmap.stencil(cells, decoder.field_shape_, [0, -1], boundary="clamp")
+    sampled = randsmap.SampledModel(decoder, lambda t, f: f[beside[:, 0]] - f[beside[:, 1]], cells, stencil=needed)
     velocity: Array = sampled.velocity(0.0, latents[0])
     condition: float = sampled.condition(latents[0])
     print(velocity.shape, condition)
