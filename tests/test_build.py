@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import tomllib
 import zipfile
-from importlib.metadata import files
+from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,10 @@ def shipped(paths):
 
 
 def test_installed_files_are_the_tracked_ones():
-    installed = shipped(Path(f) for f in files("randsmap") if f.parts[0] == "randsmap")
+    try:
+        installed = shipped(Path(f) for f in files("randsmap") if f.parts[0] == "randsmap")
+    except PackageNotFoundError:
+        pytest.skip("not installed: the kernels lie beside the source")
     if "randsmap/cli/__init__.py" not in installed:
         pytest.skip("editable install: the files are the checkout's")
     if shutil.which("git") is None or not (ROOT / ".git").exists():
