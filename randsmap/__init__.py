@@ -43,7 +43,7 @@ _NAMES = {
         "AutoDecoder",
     ],
     "distributed": [],
-    "encoders": ["DiffusionMaps", "POD"],
+    "encoders": ["DiffusionMaps", "Isomap", "POD"],
     "features": [
         "FourierFeatures",
         "MaternFeatures",

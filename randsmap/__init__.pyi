@@ -32,6 +32,7 @@ from randsmap.decoders import RFNNDecoder as RFNNDecoder
 from randsmap.decoders import get_include as get_include
 from randsmap.encoders import POD as POD
 from randsmap.encoders import DiffusionMaps as DiffusionMaps
+from randsmap.encoders import Isomap as Isomap
 from randsmap.features import *  # noqa: F403 - its `__all__`: a new map is exported by being in it
 from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import LatentForecast as LatentForecast

@@ -61,6 +61,7 @@ INNER = {
     "HarmonicFit": "decoders._kernel",
     "HeldOutErrors": "model._base",
     "KernelFit": "decoders._kernel",
+    "GeodesicExtension": "encoders._isomap",
     "NystroemExtension": "encoders._nystroem",
     "ModeCoordinates": "encoders._pod",
     "RidgeFit": "decoders._ridge_fit",

@@ -179,6 +179,7 @@ def encoders(rng, lay):
     yield from _encoded(rng, lay, randsmap.POD(2, invariants="mass", cell_weights=lay(np.full(F.shape[1], 2.0))), 2 * F)
     yield from _encoded(rng, lay, randsmap.DiffusionMaps(2), F)
     yield from _encoded(rng, lay, randsmap.DiffusionMaps(1, n_neighbors=10), F)
+    yield from _encoded(rng, lay, randsmap.Isomap(2, cell_weights=lay(np.full(F.shape[1], 2.0))), F)
     pod = randsmap.POD(2, bounds=(lay(F.min(axis=0)), None)).fit(lay(F))
     Z = pod.transform(F)
     yield pod.inverse_transform(lay(Z))

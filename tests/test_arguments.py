@@ -56,6 +56,7 @@ ESTIMATORS = {
     "BlendedDecoder": randsmap.BlendedDecoder([kernel(invariants=None)] * 2, limit=0.1, invariants="mass"),
     "AutoDecoder": randsmap.AutoDecoder(n_trials=2, families="matern", invariants="mass", random_state=0),
     "DiffusionMaps": randsmap.DiffusionMaps(2),
+    "Isomap": randsmap.Isomap(2),
     "POD": randsmap.POD(2, invariants="mass"),
     "FourierFeatures": randsmap.FourierFeatures(n_features=7, random_state=0),
     "MaternFeatures": randsmap.MaternFeatures(n_features=7, random_state=0),
@@ -112,7 +113,7 @@ OPTIONS = {
     "reconstruction_errors(parameters)": {"model": lambda: fitted("ParametricModel")},
     "calibrate": {"y": FIELDS},
 }
-ENCODERS, MODELS = ("DiffusionMaps", "POD"), ("ManifoldModel", "ShiftRegistration", "FrozenModel")
+ENCODERS, MODELS = ("DiffusionMaps", "Isomap", "POD"), ("ManifoldModel", "ShiftRegistration", "FrozenModel")
 OF_FIELDS = ("fit", "fit_transform", "transform", "reconstruct", "score", "squared_distances")
 AT_POINTS = re.compile(
     "predict|inverse|jacobian|jvp|vjp|leverage|transform|latents|neighbor_weights|velocity|condition"

@@ -85,6 +85,7 @@ def models():
     yield "all constant", decoder(sigmoid).fit(Y, np.ones((N, M)))
     yield "diffusion maps", randsmap.DiffusionMaps(2).fit(F)
     yield "sparse", randsmap.DiffusionMaps(2, n_neighbors=len(F) // 2, select="non-harmonic").fit(F)
+    yield "Isomap", randsmap.Isomap(2, cell_weights=weights).fit(F)
     yield "selected", randsmap.DiffusionMaps(2, select=(3, 1), epsilon=0.5, diffusion_time=0.5).fit(F)
     yield "as features", decoder(randsmap.DiffusionMaps(3)).fit(Y, F)
     ddm = randsmap.DoubleDiffusionMapsDecoder

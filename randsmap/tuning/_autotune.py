@@ -36,7 +36,7 @@ from randsmap.decoders._auto import (
     score_of,
     search_threads,
 )
-from randsmap.encoders import POD, DiffusionMaps, estimate_n_components
+from randsmap.encoders import POD, DiffusionMaps, Isomap, estimate_n_components
 from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
@@ -45,6 +45,8 @@ from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
+# Values of `n_neighbors` of Isomap that are tried, if the samples are four times as many
+_NEIGHBORS = (5, 10, 20)
 # Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors
 _COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
 # Errors of encoders that cannot be used for the samples
@@ -82,8 +84,8 @@ def autotune(
     snapshots : array-like of shape (n, M) or (n, *shape)
         Fields, as for `ManifoldModel`.
     model : ManifoldModel or None
-        A model whose encoder is used with its parameters. None: the encoder is chosen among POD and diffusion maps of
-        several widths, with the leading or the non-harmonic eigenvectors.
+        A model whose encoder is used with its parameters. None: the encoder is chosen among POD, Isomap with several
+        numbers of neighbours, and diffusion maps of several widths, with the leading or the non-harmonic eigenvectors.
     n_components : int or "auto", default=2
         d, the number of latent coordinates. "auto": at most `max_components`, and fewer if the held-out error grows by
         at most 2 %. Not used with a model.
@@ -104,8 +106,8 @@ def autotune(
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
         error, the smaller one if the next gains less than 1 %.
     projection : int or "auto", default="auto"
-        Steps of projection of `best_model_.transform`. "auto": 0, or 5 if they lower the held-out error by 1 %. It is
-        chosen before `consistency`.
+        Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
+        an encoder's held-out error by 1 %. It is chosen with the encoder, before `consistency`.
     families, invariants, invariant_values, invariant_tol, bounds : optional
         As in `AutoDecoder`.
     cell_weights : array-like of shape (M,), or of a field, or None
@@ -119,13 +121,13 @@ def autotune(
     Bunch
         best_model_ : ManifoldModel, fitted to all snapshots, whose `held_out_` has its held-out errors; results_ :
         Results, a table of the encoders, one array per column: `encoder`, `n_components`, `epsilon_scale`, `select`,
-        `error` (mean held-out error, NaN if the encoder failed or was given up), `score` (see `AutoDecoder`), `chosen`;
-        decoder_results_ : Results, of the decoder's trials; held_out_error_ : float, the mean of `held_out_`: of the
-        selected encoder, fitted with a search for its decoder to the other samples, NaN if these fits fail;
-        error_with_one_more_component_ : float, an estimate, to be compared with the selected encoder's `error` in
-        `results_`: it is computed if that exceeds 1 %, all coordinates that the spectrum shows are used, there are 3
-        samples per coordinate and the one more, and no trajectories without groups, else NaN;
-        on_edge_ : list of str, the parameters on an edge of the search.
+        `n_neighbors` (0: all pairs), `projection`, `error` (mean held-out error with so many steps, NaN if the encoder
+        failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's
+        trials; held_out_error_ : float, the mean of `held_out_`: of the selected encoder, fitted with a search for its
+        decoder to the other samples, NaN if these fits fail; error_with_one_more_component_ : float, an estimate, to be
+        compared with the selected encoder's `error` in `results_`: it is computed if that exceeds 1 %, all coordinates
+        that the spectrum shows are used, there are 3 samples per coordinate and the one more, and no
+        trajectories without groups, else NaN; on_edge_ : list of str, the parameters on an edge of the search.
 
     Raises
     ------
@@ -143,8 +145,9 @@ def autotune(
     -----
     An encoder is fitted without the held-out samples, which it then encodes as new ones. Groups without which too few
     samples are left, fewer than 4 or than any encoder needs, are not held out. It is given up if it is twice
-    as bad as the best after two turns, or if its kernel separates the samples into parts. Widths 1.4 times above and
-    below the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
+    as bad as the best after two turns, or if its kernel separates the samples into parts. Widths, or numbers of
+    neighbours, 1.4 times above and below the best are tried next, twice. Of more than 1000 samples, 1000 at random
+    choose the encoder.
 
     References
     ----------
@@ -178,12 +181,13 @@ def autotune(
     kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
     decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
     check_parameters(decoder)
-    search = _EncoderSearch(F, labels, decoder, alpha, rng)
+    search = _EncoderSearch(F, labels, decoder, alpha, rng, n_steps["projection"])
     table, more, edges, sample = None, np.nan, list[str](), Sample(F, weights)
     with search_threads(len(F)):
         if model is None:
             best = search.best(n_components, max_components)
             encoder, table = best.encoder, Results.of(search.trials.values(), [best], _row)
+            n_steps["projection"] = best.projection
             by_spectrum = n_components == "auto" and max_components is None
             asked = by_spectrum and encoder.n_components == table.n_components.max()
             if asked and (
@@ -223,16 +227,18 @@ def chosen_encoder(
     F = as_array(snapshots, "snapshots", min_rows=4)
     labels = check_groups(groups, len(F))
     with search_threads(len(F)):
-        search = _EncoderSearch(F, labels, AutoDecoder(families=FAMILIES), alpha, check_random_state(0))
+        search = _EncoderSearch(F, labels, AutoDecoder(families=FAMILIES), alpha, check_random_state(0), 0)
         return search.best(n_components, None).encoder
 
 
 @dataclass(eq=False)
 class _EncoderTrial:
-    """An encoder, not fitted, with its held-out errors (n,): NaN where it was not judged."""
+    """An encoder, not fitted, with its held-out errors at each number of steps of projection, (k, n): NaN where it was
+    not judged; the number, score and mean error of the best."""
 
     encoder: Any
     errors: NDArray[np.float64]
+    projection: int = 0
     score: float = np.inf
     error: float = np.nan
 
@@ -245,21 +251,29 @@ def _row(trial: _EncoderTrial) -> dict[str, Any]:
         "n_components": encoder.n_components,
         "epsilon_scale": getattr(encoder, "epsilon_scale", np.nan),
         "select": getattr(encoder, "select", ""),
+        "n_neighbors": getattr(encoder, "n_neighbors", None) or 0,
+        "projection": trial.projection,
         "error": trial.error,
         "score": trial.score,
     }
 
 
 class _EncoderSearch:
-    """The search for an encoder by held-out errors, on at most 1000 of the samples; decoders are like the one given."""
+    """The search for an encoder by held-out errors, on at most 1000 of the samples; decoders are like the one given.
 
-    def __init__(self, F: Any, labels: Any, decoder: AutoDecoder, alpha: float, rng: Any) -> None:
+    With so many steps of projection, or "auto".
+    """
+
+    def __init__(
+        self, F: Any, labels: Any, decoder: AutoDecoder, alpha: float, rng: Any, projection: int | str
+    ) -> None:
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
             F = F[rows]
             labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
         self._fields, self._labels, self._alpha = F, labels, alpha
+        self._projections: Sequence[Any] = _STEPS["projection"] if projection == "auto" else (projection,)
         self._weights: Any = decoder.cell_weights
         self._sizes = field_norms(F, cell_weights=self._weights)
         allowed: Any = decoder.families
@@ -298,13 +312,14 @@ class _EncoderSearch:
         if best.error <= good or d * _PER_COMPONENT > len(self._fields):
             return np.nan
         width = getattr(best.encoder, "epsilon_scale", 1.0)
-        turns, errors = self._folds[:2], []
-        for encoder in self._encoders(d, {"leading": (width,), "non-harmonic": _WIDTHS["non-harmonic"][:1]}):
+        turns, errors, numbers = self._folds[:2], [], (best.projection,)
+        others = {"leading": (width,), "non-harmonic": _WIDTHS["non-harmonic"][:1]}
+        for encoder in self._encoders(d, others, (getattr(best.encoder, "n_neighbors", None) or _NEIGHBORS[0],)):
             with suppress(*_FAILURES):
-                missed = [self._errors_of(self._model_of(encoder, held), held) for held in turns]
-                errors.append(np.concatenate(missed).mean())
+                missed = [self._errors_at("projection", numbers, self._model_of(encoder, held), held) for held in turns]
+                errors.append(np.concatenate(missed, axis=1).mean())
         # the ratio on the same samples: the mean over two turns alone would carry their difficulty
-        known = best.errors[np.concatenate(turns)].mean()
+        known = best.errors[self._projections.index(best.projection), np.concatenate(turns)].mean()
         return float(min(errors) / known) if errors else np.nan
 
     def numbers_of_steps(self, encoder: Any, asked: dict[str, Any]) -> dict[str, int]:
@@ -314,32 +329,33 @@ class _EncoderSearch:
             errors = np.full((len(_STEPS[name]), len(self._fields)), np.nan)
             for held in self._folds:
                 with suppress(*_FAILURES):  # the rest may be too few for the encoder
-                    model = self._model_of(encoder, held, strict=False)
-                    for row, number in zip(errors, _STEPS[name]):
-                        row[held] = self._errors_of(model.set_params(**{**chosen, name: number}), held)
-            scores = [self._score(row, self._folds) for row in errors]
-            chosen[name] = next(n for n, score in zip(_STEPS[name], scores) if score <= min(scores) + WORTH)
+                    model = self._model_of(encoder, held, strict=False).set_params(**chosen)
+                    errors[:, held] = self._errors_at(name, _STEPS[name], model, held)
+            chosen[name] = _STEPS[name][self._best(errors, self._folds)[1]]
         return chosen
 
-    def _encoders(self, d: int, widths: dict[str, tuple[float, ...]] | None = None) -> list[Any]:
+    def _encoders(
+        self, d: int, widths: dict[str, tuple[float, ...]] = _WIDTHS, neighbors: tuple[int, ...] = _NEIGHBORS
+    ) -> list[Any]:
         encoders: list[Any] = [
             DiffusionMaps(d, alpha=self._alpha, epsilon_scale=width, select=select)
-            for select, values in (widths or _WIDTHS).items()
+            for select, values in widths.items()
             if select == "leading" or d > 1  # the first eigenvector is never a harmonic
             for width in values
         ]
         if d < min(self._fields.shape):
             encoders.append(POD(d, invariants=None))  # only encodes
-        return encoders
+        return encoders + [Isomap(d, n_neighbors=k) for k in neighbors if 4 * k <= len(self._fields)]
 
     def _judge(self, encoders: list[Any]) -> list[_EncoderTrial]:
         """Trials of the encoders that are new; those far behind the best so far are given up, without a score."""
         first, n = not self.trials, len(self._fields)
-        new = {repr(e): _EncoderTrial(e, np.full(n, np.nan)) for e in encoders if repr(e) not in self.trials}
+        unknown = np.full((len(self._projections), n), np.nan)
+        new = {repr(e): _EncoderTrial(e, unknown.copy()) for e in encoders if repr(e) not in self.trials}
         if not new:
             return []
         self.trials |= new
-        alive, scores = list(new), dict[str, float]()
+        alive, scores = list(new), dict[str, tuple[float, int]]()
         failures, done = list[Exception](), list[NDArray[np.intp]]()
         bar = steps(len(self._folds) * len(new), 1, "encoders")
         for held in self._folds:
@@ -347,7 +363,8 @@ class _EncoderSearch:
             for name in before:
                 next(bar)
                 try:
-                    new[name].errors[held] = self._errors_of(self._model_of(new[name].encoder, held), held)
+                    model = self._model_of(new[name].encoder, held)
+                    new[name].errors[:, held] = self._errors_at("projection", self._projections, model, held)
                     alive.append(name)
                 except _FAILURES as failure:
                     failures.append(failure)
@@ -356,9 +373,9 @@ class _EncoderSearch:
                 continue
             done.append(held)
             # on the samples held out so far, on which all encoders that are left were judged
-            scores = {name: self._score(trial.errors, done) for name, trial in self.trials.items()}
+            scores = {name: self._best(trial.errors, done) for name, trial in self.trials.items()}
             if len(done) > 1:  # documented: twice the error of the best encoder is hopeless
-                alive = [name for name in alive if scores[name] <= min(scores.values()) + np.log(2)]
+                alive = [name for name in alive if scores[name][0] <= min(scores.values())[0] + np.log(2)]
         for _ in bar:
             pass
         if first and not done and self._labels is not None:
@@ -367,7 +384,8 @@ class _EncoderSearch:
             raise failures[0]
         self._folds = done if first else self._folds
         for name in alive:
-            new[name].score, new[name].error = scores[name], float(np.nanmean(new[name].errors))
+            trial, (trial.score, at) = new[name], scores[name]
+            trial.projection, trial.error = self._projections[at], float(np.nanmean(trial.errors[at]))
         return list(new.values())
 
     def _model_of(self, encoder, held, *, strict=True):
@@ -389,12 +407,20 @@ class _EncoderSearch:
         decoder.fit(np.asarray(latents), F, groups=known)
         return assembled(model, F, fitted, decoder)
 
-    def _errors_of(self, model, held):
-        """Errors of the samples held out."""
-        F = self._fields[held]
-        with extrapolation_ignored():
-            missed = F - model.inverse_transform(model.transform(F))
-        return bounded_errors(in_norm(missed, self._weights), self._sizes[held])
+    def _errors_at(self, name, numbers, model, held):
+        """Errors of the samples held out (k, len(held)), with these numbers of steps of that name."""
+        F, errors = self._fields[held], []
+        for number in numbers:
+            model.set_params(**{name: number})
+            with extrapolation_ignored():
+                missed = F - model.inverse_transform(model.transform(F))
+            errors.append(bounded_errors(in_norm(missed, self._weights), self._sizes[held]))
+        return np.array(errors)
+
+    def _best(self, errors, folds):
+        """The best score of errors (k, n) on the samples of these folds, and of what row: the first that is as good."""
+        scores = [self._score(row, folds) for row in errors]
+        return min(scores), next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
 
     def _score(self, errors: NDArray[np.float64], folds: Sequence[NDArray[np.intp]]) -> float:
         """Score of errors on the samples of these folds; infinite where not all have been judged."""
@@ -406,10 +432,15 @@ class _EncoderSearch:
 
 
 def _beside(encoder: Any) -> list[Any]:
-    """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors."""
+    """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors; Isomap with more and
+    fewer neighbours."""
+    finer = 1.4  # half a step of 2
+    if isinstance(encoder, Isomap):
+        k = encoder.n_neighbors
+        return [clone(encoder).set_params(n_neighbors=round(count)) for count in (k / finer, k * finer)]
     if not isinstance(encoder, DiffusionMaps):
         return []
-    width, finer = encoder.epsilon_scale, 1.4  # half a step of 2
+    width = encoder.epsilon_scale
     proposals = [clone(encoder).set_params(epsilon_scale=w) for w in (width / finer, width * finer)]
     if encoder.n_components > 1:
         other = "leading" if encoder.select == "non-harmonic" else "non-harmonic"
@@ -488,6 +519,8 @@ def search_summary(result: Bunch) -> list[str]:
 
 def _encoder_in_words(encoder: Any) -> str:
     d = encoder.n_components
+    if isinstance(encoder, Isomap):
+        return f"Isomap, {encoder.n_neighbors} neighbour{_plural(encoder.n_neighbors)}"
     if not hasattr(encoder, "selected_"):
         return f"{type(encoder).__name__}, {d} mode{_plural(d)}"
     modes = ", ".join(map(str, encoder.selected_))

@@ -1,0 +1,255 @@
+"""Isomap: coordinates of fields from the lengths of the shortest paths between them.
+
+The distances along the graph of near neighbours go into classical scaling; those to a few landmarks suffice for it, and
+for new fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from randsmap._interface.arrays import check_domain
+from randsmap._interface.fields import FIELD_STATE, field_rows
+from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
+from randsmap._interface.state import Array, Count, Part, immutable, restored_on_error, saved
+from randsmap._interface.texts import shared_texts
+from randsmap._linalg.distances import centre_of
+from randsmap._linalg.large_graphs import neighbor_index
+from randsmap._linalg.rows import Rows, spread_rows
+from randsmap._linalg.scales import check_cell_weights
+from randsmap.encoders._base import FieldEncoder
+from randsmap.encoders._diffusion_maps import eigenvector_signs
+
+_Values = NDArray[np.float64]
+
+
+@immutable
+class GeodesicExtension:
+    """Coordinates of new fields from the lengths of their shortest paths to landmarks, through a training field.
+
+    y_p = sum_l w_pl (g_l^2 - m_l), where g_l is the least of |x - f_j| + G_jl over the nearest training fields f_j.
+    """
+
+    rows: _Values = saved(Array("n", "M"))  # the training fields less their centre
+    centre: _Values = saved(Array("M"))
+    lengths: _Values = saved(Array("n", "m", low=0))  # G, of the paths to the landmarks
+    squares: _Values = saved(Array("m", low=0))  # means over the landmarks of their squares
+    weights: _Values = saved(Array("d", "m"))  # -v / (2 sqrt(eigenvalue)): each row has the sum 0
+    n_neighbors: int = saved(Parameter(int, low=1))
+    # square roots of the cell weights, by which the training fields were multiplied; None: ones
+    root: _Values | None = saved(Array("M", low=np.finfo(float).tiny, optional=True), default=None)
+
+    def _restore(self):
+        if self.n_neighbors >= len(self.rows):
+            raise ValueError("more neighbours than samples")
+
+    @cached_property
+    def index(self) -> Any:
+        """The search among the training fields for neighbours."""
+        return neighbor_index(self.rows, self.n_neighbors + 1)
+
+    def coordinates(self, X: _Values) -> _Values:
+        """Coordinates (L, d) of fields X (L, M)."""
+
+        def encode(X):
+            paths = self._paths(X)[0].min(axis=1)
+            shortest = paths.min(axis=1, keepdims=True)
+            # less the square of the shortest, which cancels: far points keep their digits
+            return ((paths - shortest) * (paths + shortest) - self.squares) @ self.weights.T
+
+        return self._in_tiles(encode, X)
+
+    def _paths(self, X):
+        """Lengths of the paths of a few rows through each neighbour to the landmarks (L, k, m), then the distances and
+        the indices of the neighbours (L, k), and the rows less the centre."""
+        Z = (X if self.root is None else X * self.root) - self.centre
+        distances, index = self.index.query(Z, self.n_neighbors)
+        return self.lengths[index] + distances[:, :, None], distances, index, Z
+
+    # -- Derivatives, of which there are none where a shortest path changes, as at the training fields ----
+    def jacobian(self, X: _Values) -> _Values:
+        """dy/dx (L, d, M) at fields X (L, M)."""
+        return self._in_tiles(lambda X: np.matmul(*self._slopes(X)), X)
+
+    def jvp(self, X: _Values, V: _Values) -> _Values:
+        """dy/dx v (L, d) for V (L, M)."""
+
+        def derivative(X, V):
+            slopes, directions = self._slopes(X)
+            return (slopes @ (directions @ V[:, :, None]))[:, :, 0]
+
+        return self._in_tiles(derivative, X, V)
+
+    def vjp(self, X: _Values, U: _Values) -> _Values:
+        """u dy/dx (L, M) for U (L, d)."""
+
+        def derivative(X, U):
+            slopes, directions = self._slopes(X)
+            return ((U[:, None] @ slopes) @ directions)[:, 0]
+
+        return self._in_tiles(derivative, X, U)
+
+    def _slopes(self, X):
+        """Derivatives of the coordinates by the distances to the neighbours (L, d, k), and of these by the field."""
+        paths, distances, index, Z = self._paths(X)
+        taken = paths.argmin(axis=1)
+        slopes = np.empty((len(X), len(self.weights), self.n_neighbors))
+        for j in range(self.n_neighbors):
+            slopes[:, :, j] = 2 * np.where(taken == j, paths[:, j], 0) @ self.weights.T
+        directions = Z[:, None] - self.rows[index]
+        directions /= np.where(distances > 0, distances, 1)[:, :, None]
+        return slopes, directions if self.root is None else directions * self.root
+
+    def _in_tiles(self, function: Callable[..., _Values], *arrays: _Values) -> _Values:
+        """What the function makes of a few rows at a time of the arrays."""
+        size = max(1, (1 << 21) // (self.n_neighbors * max(self.lengths.shape[1], len(self.centre))))  # of 16 MB
+        starts = range(0, max(1, len(arrays[0])), size)
+        return np.concatenate([function(*(array[a : a + size] for array in arrays)) for a in starts])
+
+
+@shared_texts
+@estimator
+class Isomap(FieldEncoder):
+    """Isomap: distances along the fields' manifold, made coordinates by classical scaling, and those of new fields.
+
+    Parameters
+    ----------
+    n_components
+        Number of latent coordinates, at most n_samples - 1.
+    n_neighbors
+        Each sample is joined to its n_neighbors nearest others; n_samples - 1 and more: all pairs. Few follow a curved
+        manifold, more bridge noise and gaps.
+    n_landmarks
+        Of more samples than this many, as many, spread evenly over the rows, determine the coordinates: only the paths
+        to them are computed and kept.
+    cell_weights
+        Positive weights v, such as cell volumes, of the distances: |f - g|^2 is the sum of v_i (f_i - g_i)^2. They may
+        have the fields' shape. In a `ManifoldModel`, None means those of the decoder.
+
+    Attributes
+    ----------
+    eigenvalues_ : ndarray of shape (n_components,)
+        Eigenvalues of the doubly centred matrix of squared path lengths, in descending order.
+    landmarks_ : ndarray of shape (n_landmarks_used,)
+        Indices of the samples to which path lengths are kept.
+    n_parts_ : int
+        Number of parts of the graph of neighbours, which are then joined. If it is more than 1, the distances between
+        the parts say little: more neighbours may be needed.
+    n_features_in_ : int
+        Number of cells of a field.
+
+    Notes
+    -----
+    The length of a path is the sum of the distances of the neighbours along it (Dijkstra's algorithm). Parts of the
+    graph are joined by the shortest edge from each to the others. A new field's paths begin with the edge to one of
+    its n_neighbors nearest samples; its coordinates have kinks where another path becomes the shortest. The signs are
+    those of `DiffusionMaps`.
+
+    The fields are copied, and kept with the n_samples * n_landmarks path lengths.
+
+    References
+    ----------
+    J. Tenenbaum, V. de Silva, J. Langford, Science 290 (2000). New fields: Y. Bengio et al., Advances in Neural
+    Information Processing Systems 16 (2004). Landmarks: V. de Silva, J. Tenenbaum, ibid. 15 (2003).
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> angle = np.linspace(0, np.pi, 30)
+    >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
+    >>> latents = randsmap.Isomap(n_components=1, n_neighbors=2).fit_transform(arc)
+    >>> bool(abs(abs(latents[-1, 0] - latents[0, 0]) - np.pi) < 0.01)
+    True
+    """
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "eigenvalues_": Array("d", low=0),
+        "landmarks_": Array("m", dtype=np.intp, low=0),
+        "n_parts_": Parameter(int, low=1),
+        "_n_features_out": Count("d"),
+        "_encoding": Part(GeodesicExtension, M="M", m="m", d="d"),
+        **FIELD_STATE,
+    }
+
+    n_components: int = parameter(int, default=2, kw_only=False, low=1)
+    n_neighbors: int = parameter(int, default=5, low=1)
+    n_landmarks: int = parameter(int, default=1000, low=2)
+    cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        with restored_on_error(self):
+            given = check_parameters(self)
+            fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
+            n, d = len(fields), given["n_components"]
+            weights = check_cell_weights(self.cell_weights, self._field_shape)
+            root = None if weights is None else np.sqrt(weights)
+            F = fields.whole() if root is None else fields.less(np.zeros(fields.width), scale=root).whole()
+            check_domain(F, "X")
+            n_neighbors = min(given["n_neighbors"], n - 1)
+            centre = centre_of(F)
+            rows = np.ascontiguousarray(F - centre)
+            index = neighbor_index(rows, n_neighbors + 1)
+            landmarks = spread_rows(n, given["n_landmarks"])
+            self.n_parts_, lengths = _path_lengths(rows, index, n_neighbors, landmarks)
+            eigenvalues, V, squares = _scaling(lengths[landmarks], d)
+            V *= eigenvector_signs(V, F[landmarks])
+            kept = np.ascontiguousarray((V / (-2 * np.sqrt(eigenvalues))).T)
+            self.eigenvalues_, self.landmarks_, self._n_features_out = eigenvalues, landmarks, d
+            self._encoding = GeodesicExtension(rows, centre, lengths, squares, kept, n_neighbors, root)
+            vars(self._encoding)["index"] = index
+        return self
+
+    def frozen_encoder(self, precision, tol):
+        raise TypeError("a model with an Isomap cannot be frozen: C knows DiffusionMaps and POD")
+
+
+def _path_lengths(rows, index, n_neighbors, landmarks):
+    """Number of parts of the graph of neighbours, and the lengths (n, m) of the shortest paths to the landmarks."""
+    n = len(rows)
+    distances, columns = index.query(rows, n_neighbors + 1)  # themselves among them
+    edges = [np.repeat(np.arange(n), n_neighbors + 1)], [columns.ravel()], [distances.ravel()]
+    parts = 0
+    while True:
+        i, j, lengths = map(np.concatenate, edges)
+        graph = csr_array((lengths, (i, j)), shape=(n, n))  # which keeps edges of length 0
+        count, labels = connected_components(graph, directed=False)
+        parts = parts or count
+        if count == 1:
+            return int(parts), np.ascontiguousarray(dijkstra(graph, directed=False, indices=landmarks).T)
+        largest = np.bincount(labels).argmax()
+        for part in range(count):
+            if part != largest:
+                inside, outside = np.flatnonzero(labels == part), np.flatnonzero(labels != part)
+                nearest, among = neighbor_index(rows[outside], 1).query(rows[inside], 1)
+                shortest = nearest.argmin()
+                edge = inside[[shortest]], outside[among[shortest]], nearest[shortest]
+                for known, new in zip(edges, edge):
+                    known.append(new)
+
+
+def _scaling(lengths, d):
+    """Classical scaling: leading eigenvalues, eigenvectors (m, d) and the means of the squared lengths (m, m)."""
+    m, squared = len(lengths), lengths**2
+    if d > m - 1:
+        raise ValueError(f"n_components must be at most the number of samples or landmarks less 1 = {m - 1}, got {d}")
+    squared = (squared + squared.T) / 2  # both ways along a path, up to round-off
+    means = squared.mean(axis=0)
+    B = (means[:, None] + means - squared - means.mean()) / 2
+    eigenvalues, V = scipy.linalg.eigh(B, subset_by_index=[m - d, m - 1], overwrite_a=True, check_finite=False)
+    eigenvalues, V = eigenvalues[::-1].copy(), V[:, ::-1]
+    good = int((eigenvalues > m * np.finfo(float).eps * means.max()).sum())
+    if good < d:
+        raise ValueError(
+            f"the path lengths determine {good} coordinates, not {d}"
+            + (": all fields are the same" if good == 0 else ". Ask for fewer components")
+        )
+    return eigenvalues, V - V.mean(axis=0), means
