@@ -65,7 +65,7 @@ class GeodesicExtension:
             # less the square of the shortest, which cancels: far points keep their digits
             return ((paths - shortest) * (paths + shortest) - self.squares) @ self.weights.T
 
-        return self._in_tiles(encode, X)
+        return self._by_tiles(encode, X)
 
     def _paths(self, X):
         """Lengths of the paths of a few rows through each neighbour to the landmarks (L, k, m), then the distances and
@@ -77,7 +77,7 @@ class GeodesicExtension:
     # -- Derivatives, of which there are none where a shortest path changes, as at the training fields ----
     def jacobian(self, X: _Values) -> _Values:
         """dy/dx (L, d, M) at fields X (L, M)."""
-        return self._in_tiles(lambda X: np.matmul(*self._slopes(X)), X)
+        return self._by_tiles(lambda X: np.matmul(*self._slopes(X)), X)
 
     def jvp(self, X: _Values, V: _Values) -> _Values:
         """dy/dx v (L, d) for V (L, M)."""
@@ -86,7 +86,7 @@ class GeodesicExtension:
             slopes, directions = self._slopes(X)
             return (slopes @ (directions @ V[:, :, None]))[:, :, 0]
 
-        return self._in_tiles(derivative, X, V)
+        return self._by_tiles(derivative, X, V)
 
     def vjp(self, X: _Values, U: _Values) -> _Values:
         """u dy/dx (L, M) for U (L, d)."""
@@ -95,7 +95,7 @@ class GeodesicExtension:
             slopes, directions = self._slopes(X)
             return ((U[:, None] @ slopes) @ directions)[:, 0]
 
-        return self._in_tiles(derivative, X, U)
+        return self._by_tiles(derivative, X, U)
 
     def _slopes(self, X):
         """Derivatives of the coordinates by the distances to the neighbours (L, d, k), and of these by the field."""
@@ -108,7 +108,7 @@ class GeodesicExtension:
         directions /= np.where(distances > 0, distances, 1)[:, :, None]
         return slopes, directions if self.root is None else directions * self.root
 
-    def _in_tiles(self, function: Callable[..., _Values], *arrays: _Values) -> _Values:
+    def _by_tiles(self, function: Callable[..., _Values], *arrays: _Values) -> _Values:
         """What the function makes of a few rows at a time of the arrays."""
         size = max(1, (1 << 21) // (self.n_neighbors * max(self.lengths.shape[1], len(self.centre))))  # of 16 MB
         starts = range(0, max(1, len(arrays[0])), size)
