@@ -211,6 +211,8 @@ def shifts(rng, lay):
     yield latents
     yield shifted.inverse_transform(lay(latents))
     yield shifted.jvp(lay(latents), lay(rng.normal(size=latents.shape)))
+    yield shifted.jacobian(lay(latents))
+    yield shifted.vjp(lay(latents), lay(F[:5]))
 
 
 def parameters(rng, lay):
@@ -219,6 +221,7 @@ def parameters(rng, lay):
     model.fit(lay(Y), lay(F))
     yield model.latents(lay(X))
     yield model.predict(lay(X))
+    yield model.vjp(lay(X), lay(F[: len(X)]))
 
 
 def forecasts(rng, lay):

@@ -394,3 +394,43 @@ def test_regressor_of_pymors_data_driven_reductor(decoder):
     assert np.allclose(solution, clone(decoder).fit(Y, F).predict(Y[7:8])[0], atol=1e-9)
     far = rom.solve(Parameters({"y": 2}).parse([3.0, -2.0])).to_numpy()
     assert abs(far.sum() - 1) < 1e-14
+
+
+@pytest.mark.parametrize("bounds", [None, (0.0, 0.7)])
+@pytest.mark.parametrize("inner", ["kernel", "bounded", "k-nn", "modes"])
+def test_derivatives_of_a_projected_decoder_are_those_of_its_fields(inner, bounds):
+    Y, F = random_problem(40, 9, constant={4: 0.1})
+    decoder = {
+        "kernel": KernelDecoder(regularization=1e-3, invariants=None),
+        "bounded": KernelDecoder(regularization=1e-3, invariants="mass", bounds=(0.0, 0.65)),
+        "k-nn": KNNDecoder(4),
+        "modes": RANDSMAPDecoder(FourierFeatures(n_features=20), output_rank=4, random_state=0),
+    }[inner]
+    weights = np.linspace(1, 2, 9)
+    model = ConservativeRegressor(decoder, invariants=np.ones((9, 1)), bounds=bounds, cell_weights=weights).fit(Y, F)
+    Z, h = Y[:12] + 0.01, 1e-7
+    J = model.jacobian(Z)
+    central = np.stack([(model.predict(Z + e) - model.predict(Z - e)) / (2 * h) for e in h * np.eye(2)], axis=2)
+    smooth = np.abs(J - central).max(axis=(1, 2)) <= 1e-5 * np.abs(J).max()  # others cross a bound, or a neighbour
+    assert smooth.mean() > 0.8 and (J[:, 4] == 0).all()
+    assert np.abs(J.sum(axis=1)).max() <= 1e-12 * np.abs(J).sum(axis=1).max()
+    rng = np.random.default_rng(0)
+    V, U = rng.standard_normal(Z.shape), rng.standard_normal((12, 9))
+    size = 1e-12 * np.abs(J).max()
+    np.testing.assert_allclose(model.jvp(Z, V), np.einsum("nmd,nd->nm", J, V), rtol=0, atol=size)
+    np.testing.assert_allclose(model.vjp(Z, U), np.einsum("nmd,nm->nd", J, U), rtol=0, atol=10 * size)
+    np.testing.assert_allclose(model.jacobian(Z, cells=[7, 0]), J[:, [7, 0]], rtol=0, atol=size)
+    if inner in ("kernel", "modes"):
+        np.testing.assert_allclose(model.freeze().predict(Z), model.predict(Z), rtol=0, atol=1e-12)
+    else:
+        with pytest.raises(TypeError, match="cannot be frozen"):
+            model.freeze()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).jacobian(Z), J)
+
+
+def test_a_regressor_of_another_package_has_no_derivatives():
+    Y, F = random_problem(20, 5)
+    model = ConservativeRegressor(Ridge(), invariants=None).fit(Y, F)
+    assert not hasattr(model, "jvp")
+    with pytest.raises(TypeError, match="cannot be frozen with a Ridge"):
+        model.freeze()

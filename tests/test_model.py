@@ -287,9 +287,11 @@ def test_values_for_a_decoder_without_invariants_are_refused_by_its_name(decoder
     name = "PCA" if decoder is None else type(decoder).__name__
     with pytest.raises(ValueError, match=f"invariant_values given, but .*{name}"):
         model.inverse_transform(np.zeros((1, 2)), invariant_values=1.0)
-    if isinstance(decoder, LinearRegression):
-        with pytest.raises(TypeError, match=r"cells given, but LinearRegression\.predict has no such argument"):
-            model.inverse_transform(np.zeros((1, 2)), cells=[1])
+    if not isinstance(decoder, randsmap.ConservativeRegressor):  # it decodes all cells, some of which are selected
+        whole, out = model.inverse_transform(np.zeros((2, 2))), np.empty((2, 2))
+        assert model.inverse_transform(np.zeros((2, 2)), cells=[5, -1], out=out) is out
+        np.testing.assert_array_equal(out, np.asarray(whole)[:, [5, -1]])
+        np.testing.assert_array_equal(model.inverse_transform(np.zeros((2, 2)), consistency=1, cells=[5]).shape, (2, 1))
 
 
 @pytest.mark.parametrize("kind", [list, np.asarray, "frame"])

@@ -262,3 +262,46 @@ def test_a_wide_step_of_a_parameter_that_phases_do_not_depend_on_is_no_gap():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ParametricModel(registered(), SPLINE).fit(parameters, ring(2 * parameters[:, 0], 0.1 + 0 * parameters[:, 0]))
+
+
+@pytest.mark.parametrize("around", [False, True], ids=["latents", "cosine and sine"])
+def test_derivatives_follow_the_parameters(around):
+    rng = np.random.default_rng(0)
+    if around:  # once around the circle: theta is regressed by its cosine and sine
+        t = np.linspace(0, 1, 30, endpoint=False)
+        P, F = (
+            np.column_stack([np.cos(2 * np.pi * t), np.sin(2 * np.pi * t)]),
+            ring(t, 0.15 + 0.05 * np.cos(2 * np.pi * t)),
+        )
+        model, at = registered(), 1.01 * P[3:9]
+    else:
+        t, F = snapshots()
+        P, model, at = t, ManifoldModel(POD(6, invariants="mass")), np.array([0.41, 0.553, 0.6])
+    fitted = ParametricModel(model, KernelDecoder(regularization=1e-6)).fit(P, F)
+    assert around == (fitted._roles == 2).any()
+    at = at.reshape(len(at), -1)
+    J, h = fitted.jacobian(at), 1e-6
+    steps = h * np.eye(at.shape[1])
+    central = np.stack([(fitted.predict(at + e) - fitted.predict(at - e)) / (2 * h) for e in steps], axis=2)
+    np.testing.assert_allclose(J, central, rtol=0, atol=1e-6 * np.abs(J).max())
+    V, U = rng.standard_normal(at.shape), rng.standard_normal((len(at), F.shape[1]))
+    size = 1e-13 * np.abs(J).sum(axis=(1, 2)).max()
+    np.testing.assert_allclose(fitted.jvp(at, V), (J @ V[:, :, None])[:, :, 0], rtol=0, atol=size * np.abs(V).max())
+    np.testing.assert_allclose(fitted.vjp(at, U), np.einsum("nm,nmp->np", U, J), rtol=0, atol=size * np.abs(U).max())
+    np.testing.assert_array_equal(fitted.jacobian(at, cells=[3, -1]), J[:, [3, -1]])
+    assert fitted.jacobian(at[:0]).shape == (0, *J.shape[1:]) and fitted.vjp(at[:0], U[:0]).shape == (0, at.shape[1])
+    if not around:  # a sequence of numbers is one parameter, of directions, too
+        np.testing.assert_array_equal(fitted.jvp(at[:, 0], V[:, 0]), fitted.jvp(at, V))
+
+
+def test_without_the_regressors_derivatives_there_are_none():
+    t, F = snapshots()
+    fitted = ParametricModel(POD(3), LinearRegression()).fit(t, F)
+    assert not hasattr(fitted, "jacobian") and not hasattr(fitted, "vjp")
+    of_modes = ParametricModel(POD(3), KernelDecoder()).fit(t, F)
+    np.testing.assert_allclose(
+        of_modes.jacobian([0.5]),
+        (of_modes.predict([0.5 + 1e-6]) - of_modes.predict([0.5 - 1e-6]))[:, :, None] / 2e-6,
+        rtol=0,
+        atol=1e-6,
+    )

@@ -166,6 +166,31 @@ def test_jvp_is_the_derivative_and_keeps_the_mass():
     away = np.abs((Y[:, 0] * 48 / (2 * np.pi) + 0.5) % 1 - 0.5) > 1e-3  # from whole cells, where it jumps
     np.testing.assert_allclose(tangent[away], difference[away], rtol=0, atol=1e-6 * np.abs(tangent).max())
     assert np.abs(tangent.sum(axis=1)).max() <= 1e-12 * np.abs(tangent).sum(axis=1).max()
+    J = fitted.jacobian(Y)
+    size = 64 * EPS * np.abs(J).sum(axis=2).max()
+    np.testing.assert_allclose((J @ V[:, :, None])[:, :, 0], tangent, rtol=0, atol=size * np.abs(V).max())
+    U, some = np.random.default_rng(2).standard_normal(F.shape), np.array([5, 0, -1])
+    np.testing.assert_allclose(fitted.vjp(Y, U), np.einsum("nm,nmd->nd", U, J), rtol=0, atol=48 * size * 4)
+    np.testing.assert_array_equal(fitted.jacobian(Y, cells=some), J[:, some])
+    np.testing.assert_array_equal(
+        fitted.vjp(Y, U[:, some], cells=some), np.einsum("nm,nmd->nd", U[:, some], J[:, some])
+    )
+    for name, more, right in (("jacobian", (), J), ("jvp", (V,), tangent), ("vjp", (U,), fitted.vjp(Y, U))):
+        out = np.empty(right.shape)
+        assert getattr(fitted, name)(Y, *more, out=out) is out
+        np.testing.assert_array_equal(out, right)
+        with pytest.raises(ValueError, match="out must have shape"):
+            getattr(fitted, name)(Y, *more, out=out[1:])
+
+
+def test_derivatives_are_those_without_consistency_steps():
+    F = bumps()
+    fitted = ShiftRegistration(model(regularization=1e-3)).fit(F)
+    Y = fitted.transform(F)[:4] + 0.01
+    plain = fitted.jacobian(Y)
+    np.testing.assert_array_equal(fitted.set_params(model__consistency=2).jacobian(Y), plain)
+    fitted.model_.set_params(consistency=2)
+    np.testing.assert_array_equal(fitted.jacobian(Y), plain)
 
 
 def test_saved_loaded_cloned(tmp_path):

@@ -62,7 +62,7 @@ cells : array-like of int (k,) or of bool (M,), or None
     may have the field's shape. With bounds or invariant_values, or frozen, they cost as much as whole fields.""",
     "out": """\
 out : ndarray (n, M), float64, C-contiguous, or None
-    Where to put the fields, in their shape or as rows; (n, k) for k cells.""",
+    Where to put the fields, or products J v, in their shape or as rows; (n, k) for k cells.""",
     "return_error": """\
 return_error : bool or "absolute"
     Return a tuple of the fields and, (n,), how far each may be off: its relative L2 error (in the norm of the cells'
@@ -72,7 +72,10 @@ coverage : float
     The probability, of points as the training points are; above 0, at most 1.""",
     "out_jacobian": """\
 out : ndarray (n, M, d) or (n, *field_shape_, d), float64, C-contiguous, or None
-    Where to put the derivatives.""",
+    Where to put the derivatives; (n, k, d) for k cells.""",
+    "out_vjp": """\
+out : ndarray (n, d), float64, C-contiguous, or None
+    Where to put the products.""",
     "directions": """\
 V : array-like (n, d) or (d,)
     A direction for each point, or one for all.""",

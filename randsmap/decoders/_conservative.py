@@ -17,6 +17,8 @@ from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
+from randsmap.maps.frozen import freeze
+from randsmap.maps.linear_map import LinearMap, ProjectedMap, jacobian, jvp, vjp
 
 
 class LeverageOfPart:
@@ -129,10 +131,10 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     True
     """
 
-    lacks = dict.fromkeys(
-        ("jacobian", "jvp", "vjp", "smoother", "partial_fit"),
-        "any regressor will do, and its predictions alone are used: decoders with invariants of their own can do more",
-    )
+    lacks = {
+        "smoother": "what the training fields weigh before the projection is the regressor's to say (estimator_)",
+        "partial_fit": "the invariants are those of all fields, and the regressor may need them, too",
+    }
 
     leverage_from = "estimator"
 
@@ -211,6 +213,32 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         else:
             fields[:] = self.invariants_.project(predicted.copy(), values)[:, cells]
         return with_error(self._field_shape.labelled(result, cells, out), self, X, return_error, coverage)
+
+    def _check_derivatives(self, method: str) -> bool:
+        if not hasattr(type(self.estimator), "linear_map"):  # of any other the derivatives are no matter of ours
+            name = type(self.estimator).__name__
+            raise AttributeError(f"the {method} of a {name} is not known: decoders of this package have one")
+        return require(self.estimator, method)
+
+    jacobian = available_if(lambda self: self._check_derivatives("jacobian"))(jacobian)
+    jvp = available_if(lambda self: self._check_derivatives("jvp"))(jvp)
+    vjp = available_if(lambda self: self._check_derivatives("vjp"))(vjp)
+    freeze = freeze
+
+    def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
+        """X as points (n, d); `others` are for these rows."""
+        check_fitted(self, "estimator_")
+        points: NDArray[np.float64] = self.estimator_.checked_latents(X, **others)
+        return points
+
+    @property
+    def linear_map(self) -> LinearMap:
+        """The map from latents to fields, of a regressor with one; TypeError, as `freeze` raises, of others."""
+        check_fitted(self, "estimator_")
+        if not hasattr(type(self.estimator_), "linear_map"):
+            name = type(self.estimator_).__name__
+            raise TypeError(f"a ConservativeRegressor cannot be frozen with a {name}: C does not know its functions")
+        return ProjectedMap(self.estimator_.linear_map, self.invariants_)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

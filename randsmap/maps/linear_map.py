@@ -470,11 +470,8 @@ class LinearMap:
     ) -> _Values:
         """Derivatives df/dy (L, M, d), or (L, *shape, d), at checked points X (L, d)."""
         part, pick, shape = self._part(cells, shape)
-        (L, d), k = X.shape, math.prod(shape)
-        if len(shape) > 1 and getattr(out, "ndim", 0) == 3:
-            shape = (k,)
-        out = check_out(out, (L, *shape, d), apart=X)
-        J = out.reshape(L, k, d)
+        (L, d), out = X.shape, jacobian_output(out, X, shape, X.shape[1])
+        J = out.reshape(L, math.prod(shape), d)
 
         def task(a, b):
             J[a:b] = part.tangents(X[a:b], None, a)[:, :, pick].transpose(0, 2, 1)
@@ -487,28 +484,39 @@ class LinearMap:
         return out
 
     def jvp(
-        self, X: _Values, V: ArrayLike, cells: NDArray[np.intp] | None = None, shape: tuple[int, ...] | None = None
+        self,
+        X: _Values,
+        V: ArrayLike,
+        cells: NDArray[np.intp] | None = None,
+        out: _Values | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> _Values:
         """Products J v (L, M), or (L, *shape), at checked points X (L, d), for V (L, d) or (d,)."""
         part, pick, shape = self._part(cells, shape)
         V = np.ascontiguousarray(as_array(V, "V", X.shape, repeat=True))[:, None]
-        out = np.empty((len(X), math.prod(shape)))
+        out = output(out, X, (len(X), *shape))
+        T = out.reshape(len(X), math.prod(shape))
 
         def task(a, b):
-            out[a:b] = part.tangents(X[a:b], V[a:b], a)[:, 0, pick]
+            T[a:b] = part.tangents(X[a:b], V[a:b], a)[:, 0, pick]
 
         for_tiles(task, len(X), tile_rows(part.width))
-        return out.reshape(len(X), *shape)
+        return out
 
     def vjp(
-        self, X: _Values, U: ArrayLike, cells: NDArray[np.intp] | None = None, shape: tuple[int, ...] | None = None
+        self,
+        X: _Values,
+        U: ArrayLike,
+        cells: NDArray[np.intp] | None = None,
+        out: _Values | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> _Values:
         """Products J^T u (L, d) at checked points X (L, d), for U (L, M) or (M,); (L,) where shape is ()."""
         part, pick, shape = self._part(cells, shape)
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
-        wanted, out = as_array(U, "U", (len(X), math.prod(shape)), repeat=True), np.empty(X.shape)
-        U = wanted
+        wanted = U = as_array(U, "U", (len(X), math.prod(shape)), repeat=True)
+        out = check_out(out, X.shape, apart=X)
         if part is self and cells is not None:
             U = np.zeros((len(X), self.n_cells))
             np.add.at(U.T, pick, wanted.T)
@@ -528,6 +536,42 @@ class LinearMap:
         if self._evaluate is None:
             return H
         return _by_rows(lambda *rows: finite_results(self.basis.contract(*rows)), first, X, H)
+
+
+class ProjectedMap(LinearMap):
+    """A `LinearMap` to the fields of another one, projected on invariants: for its derivatives, and to be frozen."""
+
+    invariants: AffineInvariants
+    is_affine, _whole = False, True
+    not_frozen = "C knows no map to the fields of its regressor that have not been projected on bounds yet"
+
+    def __init__(self, inner: LinearMap, invariants: AffineInvariants) -> None:
+        self.inner, self.invariants, self.n_cells, self.width = inner, invariants, inner.n_cells, inner.width
+        if isinstance(inner.basis, Basis) and getattr(inner.invariants, "lower", None) is None:
+            self.A, self.coefficients, self.combinations = inner.A, inner.coefficients, inner.combinations
+        # coefficients keep invariants without bounds, so that no other projection is needed
+        self.basis = inner.basis if self.A is not None else self
+
+    def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
+        T = self.inner.tangents(X, V, first)
+        # without bounds the derivatives of the projection are the same at any field
+        F = T[:, 0] if self.invariants.lower is None else self.invariants.project(self.inner.fields(X))
+        self.invariants.projection.push(np.ascontiguousarray(F), T)
+        return finite_results(T)
+
+    def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
+        if self.invariants.lower is None:
+            U = self.invariants.adjoint(U)
+        else:
+            self.invariants.projection.pull(self.invariants.project(self.inner.fields(X)), U := U.copy())
+        return self.inner.cotangents(X, U, first)
+
+
+def jacobian_output(out: _Values | None, X: _Values, shape: tuple[int, ...], d: int) -> _Values:
+    """`out`, or a new array, for derivatives (n, *shape, d), or (n, k, d), in d coordinates at the points X."""
+    if len(shape) > 1 and getattr(out, "ndim", 0) == 3:
+        shape = (math.prod(shape),)
+    return check_out(out, (len(X), *shape, d), apart=X)
 
 
 # -- Derivatives of estimators ---------------------------------------------------------------------
@@ -551,20 +595,24 @@ def jacobian(
 
 
 @shared_texts
-def jvp(self: Any, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+def jvp(
+    self: Any, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Products J v of the Jacobians with vectors: how fields change as the latents move along v.
 
-    {latents} {directions} {cells} {returns_jvp} {raises}
+    {latents} {directions} {cells} {out} {returns_jvp} {raises}
     """
     X, cells = self.checked_latents(X, V=V), self._checked_cells(cells)
-    return self.linear_map.jvp(X, V, cells, self.field_shape_)
+    return self.linear_map.jvp(X, V, cells, out, self.field_shape_)
 
 
 @shared_texts
-def vjp(self: Any, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+def vjp(
+    self: Any, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
-    {latents} {functionals} {cells} {returns_vjp} {raises}
+    {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises}
     """
     X, cells = self.checked_latents(X, U=U), self._checked_cells(cells)
-    return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, self.field_shape_)
+    return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, out, self.field_shape_)

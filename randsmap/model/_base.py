@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -11,7 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from randsmap._interface.fields import FieldOutputMixin, field_rows
+from randsmap._interface.arrays import as_array, check_beside, check_out, check_samples, latents_of, real_numbers
+from randsmap._interface.fields import FieldOutputMixin, field_rows, output
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import Array, immutable, saved
 from randsmap._interface.texts import shared_texts
@@ -21,6 +23,7 @@ from randsmap.decoders._base import available_if, require
 from randsmap.decoders._conservative import LeverageOfPart
 from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.error_bar import ErrorBar, judged_rows
+from randsmap.maps.linear_map import jacobian_output
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.persistence import save
 
@@ -135,6 +138,64 @@ class HeldOutErrors:
             f"{self.errors[worst]:.2g} at most (row {self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} "
             f"snapshots, each left out of one of {self.n_turns} fits ({parts})"
         )
+
+
+@model_texts
+class TangentDerivatives:
+    """Derivatives of a model by tangents of its fields along each of its coordinates: latents, or parameters.
+
+    ``tangents_at(X)`` gives a function from directions (n, d) to tangents (n, M), and X checked, (n, d).
+    """
+
+    tangents_at: Callable[..., Any]
+    check_available: Callable[..., bool]
+
+    def _along(self: Any, X: Any, cells: Any) -> tuple[Callable[[_Values], _Values], _Values, tuple[int, ...]]:
+        """A function from directions to tangents (n, k) of the cells, the points, and the shape of such a field."""
+        (tangents, X), picked = self.tangents_at(X), self._checked_cells(cells)
+        if picked is None:
+            return tangents, X, self.field_shape_
+        return lambda V: tangents(V)[:, picked], X, picked.shape
+
+    @available_if(lambda self: self.check_available("jacobian"))
+    def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
+        """Derivatives of the fields with respect to the latents, or parameters: `jvp` along each of these.
+
+        {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
+        """
+        along, X, shape = self._along(X, cells)
+        out = jacobian_output(out, X, shape, X.shape[1])
+        for j, unit in enumerate(np.eye(X.shape[1])):
+            out[..., j] = along(np.broadcast_to(unit, X.shape)).reshape(out.shape[:-1])
+        return out
+
+    @available_if(lambda self: self.check_available("jvp"))
+    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
+        """Products J v of the Jacobians with directions of the latents, or parameters.
+
+        {latents} {directions} {cells} {out} {returns_jvp} {raises_derivative}
+        """
+        check_beside(X, {"V": V})
+        along, X, shape = self._along(X, cells)
+        if X.shape[1] == 1 and np.shape(V) == (len(X),):  # as one parameter may be given
+            V = real_numbers(V, "V")[:, None]
+        out = output(out, X, (len(X), *shape))
+        out[:] = along(as_array(latents_of(V, self, "V"), "V", X.shape, repeat=True)).reshape(out.shape)
+        return out
+
+    @available_if(lambda self: self.check_available("vjp"))
+    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
+        """Products J^T u of the transposed Jacobians with vectors of fields, at the cost of `jacobian`.
+
+        {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}
+        """
+        check_samples(X=X, U=U)
+        along, X, shape = self._along(X, cells)
+        U = as_array(self._field_shape.vectors(U, "U"), "U", (len(X), math.prod(shape)), repeat=True)  # type: ignore
+        out = check_out(out, X.shape, apart=X)
+        for j, unit in enumerate(np.eye(X.shape[1])):
+            out[:, j] = np.einsum("nk,nk->n", along(np.broadcast_to(unit, X.shape)), U)
+        return out
 
 
 class Model(LeverageOfPart, BaseEstimator):

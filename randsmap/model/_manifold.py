@@ -337,35 +337,41 @@ class ManifoldModel(ReconstructionMixin, Model):
         return {**self.encoder_.frozen_encoder(precision, tol), **norm, "projection": self.projection}
 
     @_available("jacobian")
-    def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+    def jacobian(
+        self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Derivatives of `inverse_transform` with respect to the latents.
 
-        {latents} {cells} {returns_jacobian} {raises_derivative}
+        {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
         """
-        derivative, given = self._decoding("jacobian", cells=cells)
+        derivative, given = self._decoding("jacobian", cells=cells, out=out)
         J = derivative(latents_of(X, self.encoder_), **given)
-        return J if cells is not None else J.reshape(len(J), *self.field_shape_, J.shape[-1])
+        return J if given else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
     @_available("jvp")
-    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+    def jvp(
+        self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
 
         The other direction, tangents of latents from those of fields, is ``model.encoder_.jvp`` of `DiffusionMaps`.
 
-        {latents} {directions} {cells} {returns_jvp} {raises_derivative}
+        {latents} {directions} {cells} {out} {returns_jvp} {raises_derivative}
         """
-        derivative, given = self._decoding("jvp", cells=cells)
+        derivative, given = self._decoding("jvp", cells=cells, out=out)
         check_beside(X, {"V": V})
         tangents = derivative(latents_of(X, self.encoder_), latents_of(V, self.encoder_, "V"), **given)
-        return tangents if cells is not None else self._as_given(tangents)
+        return tangents if given else self._as_given(tangents)
 
     @_available("vjp")
-    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None) -> NDArray[np.float64]:
+    def vjp(
+        self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
-        {latents} {functionals} {cells} {returns_vjp} {raises_derivative}
+        {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}
         """
-        derivative, given = self._decoding("vjp", cells=cells)
+        derivative, given = self._decoding("vjp", cells=cells, out=out)
         check_samples(X=X, U=U)
         return derivative(latents_of(X, self.encoder_), self._field_shape.vectors(U, "U"), **given)
 
@@ -380,8 +386,10 @@ class ManifoldModel(ReconstructionMixin, Model):
         # other packages' estimators need not take any of them
         function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
         taken = _keywords(getattr(function, "__func__", function)) if given else set()
+        # what it decodes, of all cells, is selected and put where it belongs
+        ours = {"predict": {"cells", "out"}, "vjp": set()}.get(method, {"cells"}) - taken
         for option in given:
-            if option not in taken and "**" not in taken:
+            if option not in taken | ours and "**" not in taken:
                 error = ValueError if option == "invariant_values" else TypeError
                 raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
         if "invariant_values" in given and _without_invariants(part):
@@ -393,7 +401,15 @@ class ManifoldModel(ReconstructionMixin, Model):
             return function, given
 
         def checked(*rows: Any, **options: Any) -> Any:
-            return finite_results(np.asarray(function(*(real_numbers(each, "X") for each in rows), **options)))
+            cells, out = (options.pop(name, None) if name in ours else None for name in ("cells", "out"))
+            found = finite_results(np.asarray(function(*(real_numbers(each, "X") for each in rows), **options)))
+            if cells is not None:
+                found = found.reshape(len(found), self._field_shape.n_cells, *found.shape[2:])[:, cells]
+            if out is None:
+                return found
+            out = output(out, rows[0], (len(found), *(self.field_shape_ if cells is None else cells.shape)))
+            out[:] = found.reshape(out.shape)
+            return out
 
         return checked, given
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Self
 
@@ -12,22 +13,31 @@ from sklearn.utils.validation import has_fit_parameter
 
 from randsmap._interface.arrays import check_samples, real_numbers, validate_data
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
-from randsmap._interface.fields import field_rows, flattened, named
+from randsmap._interface.fields import FieldOutputMixin, field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
+from randsmap.decoders._base import require
 from randsmap.encoders import POD
 from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
 from randsmap.metrics import field_norms
-from randsmap.model._base import Errors, HeldOutErrors, Model, decoded_errors, model_texts, relative_errors
+from randsmap.model._base import (
+    Errors,
+    HeldOutErrors,
+    Model,
+    TangentDerivatives,
+    decoded_errors,
+    model_texts,
+    relative_errors,
+)
 
 
 @model_texts
 @estimator
-class ParametricModel(Model):
+class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
     Parameters
@@ -85,17 +95,9 @@ class ParametricModel(Model):
         "_missed": Array("n", low=0, optional=True),  # distances of the snapshots from the modes
     }
 
-    field_shape_ = property(attrgetter("model_.field_shape_"), doc="Shape of a field.")
+    _field_shape = property(attrgetter("model_._field_shape"))
     leverage_from = "regressor"
     error_bar_ = property(found_error_bar)
-    lacks = {
-        **Model.lacks,
-        **dict.fromkeys(
-            ("jacobian", "jvp", "vjp"),
-            "two maps follow each other: multiply the derivatives of regressor_ at the parameters and those of model_ "
-            "at latents(parameters)",
-        ),
-    }
     freeze = not_frozen(
         "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
         "latents(parameters) gives"
@@ -229,6 +231,25 @@ class ParametricModel(Model):
         latents = self.latents(parameters)
         fields = self.model_.inverse_transform(latents, **options)
         return with_error(fields, self, self.leverage_points(parameters), return_error, coverage)
+
+    def check_available(self, method: str) -> bool:
+        return (self.regressor is None or require(self.regressor, "jacobian")) and require(self.model, "jvp")
+
+    def tangents_at(self, parameters: ArrayLike) -> tuple[Callable[..., NDArray[np.float64]], NDArray[np.float64]]:
+        """Tangents of the model at the latents, along those of the latents."""
+        X, latents = self.leverage_points(parameters), self.latents(parameters)
+        slopes = np.zeros((0, len(self._roles), X.shape[1]))
+        if len(X):
+            slopes = np.array(self.regressor_.jacobian(X)).reshape(len(X), -1, X.shape[1])
+        cosine, sine = self._roles == 1, self._roles == 2
+        if sine.any() and len(X):
+            found = np.asarray(self.regressor_.predict(X))[:, :, None]
+            turned = found[:, cosine] * slopes[:, sine] - found[:, sine] * slopes[:, cosine]
+            slopes[:, cosine] = turned / (found[:, cosine] ** 2 + found[:, sine] ** 2)
+        slopes = slopes[:, self._roles < 2]
+        jvp = getattr(self.model_, "inverse_jvp", None) or self.model_.jvp  # of an encoder that decodes
+        size = len(X), self._field_shape.n_cells
+        return lambda V: np.reshape(jvp(latents, (slopes @ V[:, :, None])[:, :, 0]), size), X
 
     def leverage_points(self, X: Any) -> Any:
         return validate_data(self, _as_columns(X), reset=False)

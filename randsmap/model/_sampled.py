@@ -36,7 +36,7 @@ def _maps_of(decoder: Any) -> tuple[_Map, _Map, int, int]:
         raise TypeError(
             f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
         )
-    part = decoding_part(decoder)
+    part = decoding_part(decoder) if hasattr(decoder, "decoder_") else decoder  # of other models their own coordinates
     d = part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out())
     return decode, jacobian, int(d), math.prod(decoder.field_shape_)
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
-from randsmap._interface.arrays import as_array, check_beside, check_samples, finite_results, latents_of, validate_data
+from randsmap._interface.arrays import as_array, check_samples, finite_results, latents_of, validate_data
 from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE, field_rows, output
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap.decoders._base import available_if, require
+from randsmap.decoders._base import require
 from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar, with_error
-from randsmap.model._base import Model, ReconstructionMixin, model_texts
+from randsmap.model._base import Model, ReconstructionMixin, TangentDerivatives, model_texts
 from randsmap.model._manifold import ManifoldModel
 
 _Values = NDArray[np.float64]
@@ -24,11 +25,12 @@ _Values = NDArray[np.float64]
 
 @model_texts
 @estimator
-class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Model):
+class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
     The first latent is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
-    fields that are shifted back by theta.
+    fields that are shifted back by theta. Derivatives jump where theta is a whole number of cells, as the
+    reconstruction does between cells; sums along the axis have none.
 
     Parameters
     ----------
@@ -88,10 +90,6 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
 
     leverage_from = "model"
     angles = (0,)  # the latents that are angles, which `ParametricModel` does not take for numbers
-    lacks = {
-        **Model.lacks,
-        **dict.fromkeys(("jacobian", "vjp"), "`jvp` along each latent coordinate gives the columns of the Jacobian"),
-    }
     freeze = not_frozen(
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
         "latents are those but for theta"
@@ -233,23 +231,19 @@ class ShiftRegistration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Mo
         X = as_array(latents_of(X, self), "X", min_rows=0, min_columns=2)
         return X[:, 0], np.ascontiguousarray(X[:, 1:])
 
-    @available_if(lambda self: require(self.model, "jvp"))
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
-        """Tangents of decoded fields along directions in the latents.
+    def check_available(self, method: str) -> bool:
+        return require(self.model, "jvp")
 
-        They jump where theta is a whole number of cells, as the reconstruction does between cells. Sums along the axis
-        do not change.
-
-        {latents} {directions} {returns_jvp} {raises_derivative}
-        """
-        check_beside(X, {"V": V})
+    def tangents_at(self, X: ArrayLike) -> tuple[Callable[[_Values], _Values], _Values]:
         theta, Y = self._theta_and_shape(X)
-        V = as_array(latents_of(V, self, "V"), "V", (len(Y), 1 + Y.shape[1]), repeat=True)
-        tangent = np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:])))
-        aligned = np.asarray(self.model_.inverse_transform(Y))
-        lines, moves = (self._lines(aligned), self._cells(theta)), (self._lines(tangent), self._cells(V[:, 0]))
-        moved = shift_tangents(*lines, *self._limits(), *moves)
-        return self._in_shape(finite_results(self._fields(moved)))
+        aligned = self._lines(np.asarray(self.model_.inverse_transform(Y, consistency=0)))
+
+        def along(V: _Values) -> _Values:
+            tangents = self._lines(np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:]))))
+            shift, speed = self._cells(theta), self._cells(V[:, 0])
+            return finite_results(self._fields(shift_tangents(aligned, shift, *self._limits(), tangents, speed)))
+
+        return along, np.column_stack([theta, Y])
 
     def leverage_points(self, X: Any) -> Any:
         return self._theta_and_shape(X)[1]

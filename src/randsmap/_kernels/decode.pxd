@@ -26,6 +26,8 @@ cdef extern from "rk_projection.h" nogil:
         Py_ssize_t (*workspace)(const rk_projection *projection) noexcept nogil
         Py_ssize_t (*project)(const rk_projection *projection, const double *values, double *f,
                               Py_ssize_t n, Py_ssize_t ld, double *work) noexcept nogil
+        Py_ssize_t (*push)(const rk_projection *projection, const double *f, double *g, double *work) noexcept nogil
+        void (*pull)(const rk_projection *projection, const double *f, double *u, double *work) noexcept nogil
         void (*dots)(const double *C, Py_ssize_t q, Py_ssize_t M, const double *f, double *value,
                      double *scale) noexcept nogil
     const rk_projection_table *rk_projection_select() noexcept nogil

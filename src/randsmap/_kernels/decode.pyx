@@ -79,6 +79,30 @@ cdef class Projection:
         free(work)
         return bad
 
+    def push(self, const double[:, ::1] F, double[:, :, ::1] T):
+        """In place, the derivatives of `project` at its results F (n, M) of tangents T (n, p, M): of a tangent that is
+        too large no numbers."""
+        cdef Py_ssize_t i, k
+        if T.shape[0] == 0 or T.shape[1] == 0 or T.shape[2] == 0:
+            return
+        cdef double *work = allocate(projection_table.workspace(&self.view))
+        with nogil:
+            for i in range(T.shape[0]):
+                for k in range(T.shape[1]):
+                    projection_table.push(&self.view, &F[i, 0], &T[i, k, 0], work)
+        free(work)
+
+    def pull(self, const double[:, ::1] F, double[:, ::1] U):
+        """In place, with bounds, the transposed derivatives at F (n, M) of functionals U (n, M)."""
+        cdef Py_ssize_t i
+        if U.shape[0] == 0 or U.shape[1] == 0:
+            return
+        cdef double *work = allocate(projection_table.workspace(&self.view))
+        with nogil:
+            for i in range(U.shape[0]):
+                projection_table.pull(&self.view, &F[i, 0], &U[i, 0], work)
+        free(work)
+
 
 cdef class Boxes:
     """Boxes low, high (d, n) around the training points, n <= MOST_BOXES, and how far from them is far away.
