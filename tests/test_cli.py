@@ -1261,3 +1261,58 @@ def test_tuning_leaves_enough_snapshots_however_large_the_groups_are(tmp_path, s
     np.savetxt(tmp_path / "g.txt", np.repeat([0, 1], [1, len(snapshots) - 1]), fmt="%d")
     command = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--groups", tmp_path / "g.txt", "--seed", seed)
     assert run(*command, "--features", "sigmoid", "--n-features", 10, "--components", 1) == 0
+
+
+def test_models_are_frozen_and_described(tmp_path, snapshots, capsys):
+    model, image, single = (tmp_path / name for name in ("m.npz", "m.rsm", "f.rsm"))
+    options = ("--features", "sigmoid", "--value", 3, "--n-features", 20, "--components", 1, "--freezable")
+    assert run("fit", tmp_path / "F.npy", "--out", model, "--bounds", 0, "none", *options) == 0
+    capsys.readouterr()
+    assert run("freeze", model, "--out", image, "--error-bar") == 0
+    assert run("freeze", model, "--out", single, "--precision", "float32", "--tol", 1e-4) == 0
+    assert "FrozenModel(n_components=1, n_cells=40, kind='features', precision='float64')" in capsys.readouterr().out
+    fitted, frozen = load(model), load(image)
+    latents = fitted.transform(snapshots)
+    np.testing.assert_array_equal(frozen.predict(latents[:1]), fitted.inverse_transform(latents[:1]))
+    assert relative_l2(fitted.inverse_transform(latents), load(single).predict(latents)).max() < 2e-4
+    kept = "keeps: the mass (sum of the cells) and values at least 0"
+    for path, lines in (
+        (
+            model,
+            [
+                "Encoder: DiffusionMaps",
+                "Decoder: RANDSMAPDecoder",
+                "training points: 60",
+                "error: held-out",
+                "freezes: to ",
+            ],
+        ),
+        (image, ["FrozenModel: features in float64", "latents: 1, of 20 functions", "encodes: yes"]),
+    ):
+        assert run("info", path) == 0
+        said = capsys.readouterr().out
+        for line in ("fields: 40 cells", kept, "error bar: ", *lines):
+            assert line in said, said
+    assert run("info", single) == 0 and "error bar" not in capsys.readouterr().out
+
+
+def test_what_is_no_model_is_neither_frozen_nor_described(tmp_path, snapshots, capsys):
+    save(SigmoidFeatures(n_features=3, random_state=0).fit(np.eye(3)), tmp_path / "features")
+    KernelDecoder().fit(snapshots[:, :1], snapshots).freeze().save(tmp_path / "image")
+    for name, what in (
+        ("features", "decodes no fields"),
+        ("image", "is an image"),
+        ("F.npy", "not a valid model file"),
+    ):
+        assert what in failing(("freeze", tmp_path / name, "--out", tmp_path / "out"), capsys)
+        assert not (tmp_path / "out").exists()
+    assert run("info", tmp_path / "features") == 0 and "freezes: no: it decodes no fields" in capsys.readouterr().out
+    assert "not a valid model file" in failing(("info", tmp_path / "F.npy"), capsys)
+    assert "would replace" in failing(("freeze", tmp_path / "image", "--out", tmp_path / "image"), capsys)
+
+
+@pytest.mark.slow
+def test_a_search_may_be_among_what_freezes(tmp_path, snapshots, capsys):
+    options = ("--components", 1, "--trials", 3, "--freezable")
+    assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
+    assert load(tmp_path / "m").freeze().n_cells == 40

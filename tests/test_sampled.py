@@ -8,12 +8,12 @@ import pytest
 from scipy.integrate import solve_ivp
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 
 import randsmap
 from randsmap import (
     ConservativeRegressor,
     KernelDecoder,
-    KNNDecoder,
     ManifoldModel,
     RANDSMAPDecoder,
     SampledModel,
@@ -198,7 +198,7 @@ def test_numbers_of_cells_that_cannot_be(n_cells, error, message):
 def test_what_cannot_be_sampled():
     decoder, Y, F = fitted()
     with pytest.raises(TypeError, match="ConservativeRegressor"):
-        sample_cells(ConservativeRegressor(KNNDecoder()).fit(Y, F), Y, 5)
+        sample_cells(ConservativeRegressor(LinearRegression()).fit(Y, F), Y, 5)
     with pytest.raises(ValueError, match="Y must have 2 columns, got 1"):
         sample_cells(decoder, Y[:, :1], 5)
     with pytest.raises(ValueError, match="Y must be finite"):
@@ -351,7 +351,7 @@ def test_arguments_that_do_not_fit():
     with pytest.raises(TypeError, match="rhs must be callable"):
         SampledModel(decoder, None, [5, 6])
     with pytest.raises(TypeError, match="ConservativeRegressor"):
-        SampledModel(ConservativeRegressor(KNNDecoder()).fit(Y, F), abs, [5, 6])
+        SampledModel(ConservativeRegressor(LinearRegression()).fit(Y, F), abs, [5, 6])
     model = SampledModel(decoder, lambda t, f: f, [5, 6])
     with pytest.raises(ValueError, match="y must have length 2, got 3"):
         model.velocity(0.0, [1.0, 2.0, 3.0])

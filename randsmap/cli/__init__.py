@@ -267,6 +267,15 @@ _FIT = {
     "--cell-weights-key NAME": _KEY,
     "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
     "--seed S": "seed of the draws (default 0)",
+    "--freezable": "search only among decoders that `randsmap freeze` can make an image of",
+}
+_FREEZE = {
+    **_MODEL,
+    "--out FILE": "image to write, such as model.rsm",
+    "--precision": "of the coefficients (default float64); invariants hold as exactly in both",
+    "--tol TOL": "relative L2 error that decoded fields may have, for fewer numbers, or of a table (default 1e-7)",
+    "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
+    "--error-bar": "with what says how far fields may be off, for Python",
 }
 # command -> (summary, description, options; none if there are commands below it)
 _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
@@ -316,6 +325,17 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
         "fields at new parameters or times",
         "Fields at parameters or times, by a model of `randsmap fit --parameters`.",
         {**_MODEL, **_PARAMETERS, **_OWN_VALUES, **_ERROR, **_output("fields")},
+    ),
+    "freeze": (
+        "an image of a model, for loops in C and other languages",
+        "Write a model as one file that randsmap.h opens in C, C++ and Fortran (randsmap config), and randsmap.load in "
+        "Python: it decodes to the bits of a one-row call of the model, and encodes.",
+        _FREEZE,
+    ),
+    "info": (
+        "what a model file or an image holds",
+        "Print the shapes of fields and latents, what is kept exactly, errors, and how a model was found.",
+        {"model FILE": "model of `randsmap fit` or image of `randsmap freeze`"},
     ),
     "evaluate": (
         "reconstruction errors of a model on snapshots",
@@ -372,7 +392,7 @@ _TYPES = {
     **dict.fromkeys(("FILE", "FILE.png", "ERRORS.csv", "DIR", "MODEL"), expanded),
     **dict.fromkeys(("SNAPSHOTS", "LATENTS", "FIELDS", "PARAMETERS"), expanded),
     **dict.fromkeys(("D", "N", "R", "NY"), int),
-    **dict.fromkeys(("A", "V", "LAMBDA"), float),
+    **dict.fromkeys(("A", "V", "LAMBDA", "TOL"), float),
     **dict.fromkeys(("LABEL[,LABEL]", "FAMILY[,FAMILY]"), _labels),
     **{"NAME": str, "S": _seed, "P": _count_or_fraction, "LOW": _bound},
 }
@@ -388,6 +408,7 @@ _DETAILS = {
     "--samples": {"dest": "n_samples"},
     "--features": {"choices": tuple(FEATURES)},
     "--invariants": {"choices": ("auto", "mass", "none"), "default": "auto"},
+    "--precision": {"choices": ("float64", "float32"), "default": "float64"},
 }
 
 

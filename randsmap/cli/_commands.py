@@ -27,7 +27,16 @@ from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
 from randsmap.decoders._auto import check_groups
-from randsmap.invariants import InvariantParameters, RunningInvariants, common_values, fit_estimator, norm_weights
+from randsmap.invariants import (
+    InvariantParameters,
+    RunningInvariants,
+    common_values,
+    fit_estimator,
+    kept_in_words,
+    norm_weights,
+)
+from randsmap.maps.extrapolation import leverage_cost
+from randsmap.maps.frozen import section_of
 from randsmap.model._errors import WARNINGS, cautions_in_words, facts_in_words, held_out_errors, judged
 from randsmap.snapshots import (
     HAVE_NAMES,
@@ -219,6 +228,8 @@ def fit(arguments):
             model.held_out_ = judged(model, held_out, sample)
         if model.held_out_.n_snapshots < n:
             model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
+        if arguments.freezable:
+            model.freeze()  # TypeError: says which part cannot, before anything is written
         model.save(arguments.out)
         errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"]
     fitted = getattr(model, "model_", model)
@@ -319,7 +330,7 @@ def _searched(arguments, snapshots, groups, kept):
             alpha=arguments.alpha,
             groups=groups,
             n_trials=40 if arguments.trials is None else arguments.trials,
-            families=arguments.decoder,
+            families=_freezable(arguments.decoder) if arguments.freezable else arguments.decoder,
             **kept,
             random_state=arguments.seed,
         )
@@ -340,6 +351,19 @@ def _searched(arguments, snapshots, groups, kept):
         text = f"{edges} at an edge of what was searched: a better value may lie beyond"
         tell(f"randsmap: warning: {text}", sys.stderr)
     return result.best_model_
+
+
+def _freezable(families):
+    """Those of the families whose decoder, of a few points, freezes."""
+    points, found = np.linspace(0, 1, 12)[:, None], []
+    for family in randsmap.decoders.check_families(families):
+        decoder = randsmap.AutoDecoder(n_trials=1, families=family, invariants=None)
+        with contextlib.suppress(TypeError):  # says what cannot
+            decoder.fit(points, np.hstack([points, 1 - points])).freeze()
+            found.append(family)
+    if not found:
+        raise ValueError("no decoder of these families can be frozen: leave --freezable or --decoder out")
+    return found
 
 
 def _one_model(arguments, sample, groups, kept):
@@ -447,14 +471,98 @@ def evaluate(arguments):
         tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
     kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
     if kept is not None:
-        sums, bounds = kept.in_words
-        words = filter(None, (sums, bounds and f"values {bounds}"))
-        tell(f"the model keeps {' and '.join(words) or 'nothing exactly'}")
+        tell(f"the model keeps {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
     metrics = randsmap.metrics
     norms = metrics.field_norms(snapshots, cell_weights=norm_weights(fitted.field_shape_, fitted))
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
         tell(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
+
+
+# -- freeze, info --------------------------------------------------------------------------------------------
+def freeze(arguments):
+    _check_out(arguments)
+    model = randsmap.load(arguments.model)
+    if not hasattr(model, "freeze"):
+        why = "is an image" if isinstance(model, randsmap.FrozenDecoder) else "decodes no fields"
+        raise ValueError(f"{arguments.model} holds a {type(model).__name__}, which {why}: give a model of randsmap fit")
+    kind = "table" if arguments.table else "features"
+    options = {"precision": arguments.precision, "tol": arguments.tol, "kind": kind, "error_bar": arguments.error_bar}
+    image = model.freeze(**options)
+    image.save(arguments.out)
+    tell(f"written: {arguments.out} ({image.nbytes} bytes): {image!r}")
+
+
+def info(arguments):
+    path, found = arguments.model, randsmap.load(arguments.model)
+    if isinstance(found, randsmap.FrozenDecoder):
+        facts = _facts_of_image(found)
+    else:
+        version = randsmap.persistence.read_archive(path)[0]["randsmap"]
+        tell(f"{type(found).__name__}, written by randsmap {version} ({os.path.getsize(path)} bytes)")
+        for what, rows in randsmap.reports.settings(found):
+            tell("\n  ".join([what, *(f"{name}: {value}" for name, value in rows[1:])]))
+        facts = _facts_of_model(found)
+    for name, text in facts:
+        tell(f"{name}: {text}")
+
+
+def _facts_of_image(image):
+    part = partial(section_of, image.linear_map.kernel.source)
+    yield repr(image).partition("(")[0], f"{image.kind} in {image.precision} ({image.nbytes} bytes), for C and Python"
+    yield "fields", _fields_in_words(image.field_shape_)
+    yield "latents", f"{image.n_components}, of {image.n_features} functions"
+    sums, bounds, weights = part("invariants"), [part("lower"), part("upper")], part("cell_weights")
+    sums = np.zeros((0, 1)) if sums is None else sums
+    yield "keeps", _kept_in_words(sums.T, None if weights is None else weights.ravel(), *bounds)
+    yield "encodes", "yes" if isinstance(image, randsmap.FrozenModel) else "no, it holds a decoder alone"
+    yield from _error_bar(image)
+
+
+def _facts_of_model(model):
+    part, shape = randsmap.invariants.decoding_part(model), getattr(model, "field_shape_", None)
+    if shape is not None:
+        yield "fields", _fields_in_words(shape)
+        if norm_weights(shape, model) is not None:
+            yield "cell weights", "yes: masses are sums by them, errors in their norm"
+    if hasattr(model, "predict"):
+        yield "parameters" if hasattr(model, "regressor_") else "latents", str(model.n_features_in_)
+    for each in (model, getattr(model, "model_", None)):
+        if hasattr(each, "inverse_transform") and hasattr(each, "get_feature_names_out"):
+            yield "latents", ", ".join(each.get_feature_names_out())
+    kept = getattr(part, "invariants_", None)
+    if kept is not None:
+        yield "keeps", _kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)
+        values = "each field's own" if kept.varying else ", ".join(map(repr, kept.values.tolist()))
+        yield from [("values of the invariants", values)] if len(kept.values) else []
+    points = getattr(getattr(part, "fitted", None), "training_points", None)
+    if points is not None:
+        yield "training points", f"{len(points)}"
+    if hasattr(model, "held_out_"):
+        yield "error", "no held-out error is stored" if model.held_out_ is None else model.held_out_.in_words
+    yield from _error_bar(model)
+    try:
+        yield "freezes", f"to {model.freeze().nbytes} bytes" if hasattr(model, "freeze") else "no: it decodes no fields"
+    except (TypeError, ValueError) as error:
+        yield "freezes", f"no: {error}"
+
+
+def _fields_in_words(shape):
+    return f"{math.prod(shape)} cells" + (f", {_by(shape)}" if len(shape) > 1 else "")
+
+
+def _kept_in_words(*kept):
+    sums, bounds = kept_in_words(*kept)
+    return " and ".join(filter(None, (sums, bounds and f"values {bounds}"))) or "nothing exactly"
+
+
+def _error_bar(model):
+    """The error bar of a model that has one, or finds one in less than minutes."""
+    part = randsmap.invariants.decoding_part(model)
+    if getattr(model, "calibrated_", None) or not hasattr(part, "fit") or leverage_cost(part) <= 1e12:
+        bar = getattr(model, "error_bar_", None)
+        if bar is not None:
+            yield "error bar", f"for 90 % of new fields, {np.median(bar.at(bar.points, 0.9)):.2g} in the median"
 
 
 def report(arguments):

@@ -8,6 +8,7 @@ data, S the others; V is the diagonal matrix of cell weights.
 # other parts of the package import these names from here; users need `project_bounds`
 from randsmap._interface.callers import public
 from randsmap.invariants._affine import AffineInvariants as AffineInvariants
+from randsmap.invariants._affine import kept_in_words as kept_in_words
 from randsmap.invariants._affine import project_bounds
 from randsmap.invariants._bounds import decoding_part as decoding_part
 from randsmap.invariants._bounds import invariant_values as invariant_values

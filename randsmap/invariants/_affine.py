@@ -131,20 +131,7 @@ class AffineInvariants:
     @property
     def in_words(self) -> tuple[str, str]:
         """Descriptions of the invariant sums and of the bounds; "" for none."""
-        q, weights = self.matrix.shape[1], self.cell_weights
-        sums = f"{q} invariants" if q > 1 else "an invariant" if q else ""
-        if q == 1 and (self.matrix == 1).all():
-            sums = "the mass (sum of the cells)"
-        elif q == 1 and weights is not None and np.array_equal(self.matrix[:, 0], weights):
-            sums = "the mass (sum of the cells by their weights)"
-        if self.lower is None or self.upper is None:
-            return sums, ""
-        words = []
-        for bound, word in ((self.lower, "at least"), (self.upper, "at most")):
-            low, high = bound.min(), bound.max()
-            if np.isfinite(bound).any():
-                words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
-        return sums, " and ".join(words)
+        return kept_in_words(self.matrix, self.cell_weights, self.lower, self.upper)
 
     def row_values(self, values: ArrayLike | None, n: int) -> _Values | None:
         """Values (n, rank) of the independent columns, of n fields whose values are as `values_of_rows` takes them.
@@ -350,6 +337,22 @@ class AffineInvariants:
         if self._kernel_bounds is not None:
             arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds))
         return arrays
+
+
+def kept_in_words(matrix: Any, weights: Any, lower: Any, upper: Any) -> tuple[str, str]:
+    """Descriptions of the sums of invariants C (M, q) and of bounds (M,); "" for none."""
+    q = matrix.shape[1]
+    sums = f"{q} invariants" if q > 1 else "an invariant" if q else ""
+    if q == 1 and (matrix == 1).all():
+        sums = "the mass (sum of the cells)"
+    elif q == 1 and weights is not None and np.array_equal(matrix[:, 0], weights):
+        sums = "the mass (sum of the cells by their weights)"
+    words = []
+    for bound, word in ((lower, "at least"), (upper, "at most")):
+        if bound is not None and np.isfinite(bound).any():
+            low, high = bound.min(), bound.max()
+            words.append(f"{word} {low:g}" + ("" if low == high else f" to {high:g}, by the cell"))
+    return sums, " and ".join(words)
 
 
 # -- Projection of any fields on bounds and totals: { lower <= f <= upper, w_j . f = m_j } ---------

@@ -66,7 +66,8 @@ _FOUND = {
 }
 # estimators within a fitted one -> in words
 _PARTS = {
-    "model_": "Model of the shifted fields",
+    "regressor_": "Regression of latents",
+    "model_": "Model inside",
     "encoder_": "Encoder",
     "decoder_": "Decoder",
     "best_decoder_": "Decoder chosen",
@@ -175,7 +176,7 @@ def write_model_report(
         summary=_summary(found),
         worst=_worst_table(found, labels),
         groups=None if labels is None else _group_table(found, labels),
-        settings=list(_settings(model)),
+        settings=list(settings(model)),
         trials=_trials(decoding_part(model)),
         pictures=drawn(model_pictures(model, found, labels, worst, shape, mesh)),
         command=command,
@@ -548,7 +549,7 @@ def _group_table(found: Evaluation, labels: NDArray[Any]) -> tuple[int, _Table]:
     return len(names), list(zip(*columns))
 
 
-def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
+def settings(model: Any) -> Iterator[tuple[str, _Table]]:
     """(what it is, class, [(name, value)]) of the model and all fitted parts of it."""
     for attribute, name in _PARTS.items():
         part = getattr(model, attribute, None)
@@ -559,7 +560,7 @@ def _settings(model: Any) -> Iterator[tuple[str, _Table]]:
         rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
         rows += [(f"part {k + 1}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()))]
         yield f"{name}: {type(part).__name__}", rows
-        yield from _settings(part)
+        yield from settings(part)
 
 
 def _changed(estimator: Any) -> list[tuple[str, str]]:
