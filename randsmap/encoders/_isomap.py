@@ -209,7 +209,10 @@ class Isomap(FieldEncoder):
         return self
 
     def frozen_encoder(self, precision, tol):
-        raise TypeError("a model with an Isomap cannot be frozen: C knows DiffusionMaps and POD")
+        raise TypeError(
+            "a model with an Isomap cannot be frozen: C knows DiffusionMaps and POD. Its decoder is frozen without the "
+            "model by decoder_.freeze()"
+        )
 
 
 def _path_lengths(rows, index, n_neighbors, landmarks):

@@ -57,7 +57,8 @@ class ManifoldModel(ReconstructionMixin, Model):
     Parameters
     ----------
     encoder
-        From fields (n, M) to latents (n, d): `DiffusionMaps`, `POD` or any scikit-learn transformer. Both are cloned.
+        From fields (n, M) to latents (n, d): `DiffusionMaps`, `Isomap`, `POD` or any scikit-learn transformer. Both are
+        cloned.
     decoder
         From latents to fields: `RANDSMAPDecoder`, `AutoDecoder` or any multi-output scikit-learn regressor. None uses
         the encoder's own `inverse_transform`.
