@@ -44,6 +44,7 @@ _NAMES = {
     ],
     "distributed": [],
     "encoders": ["DiffusionMaps", "Isomap", "POD"],
+    "export": [],
     "features": [
         "FourierFeatures",
         "MaternFeatures",
@@ -52,6 +53,7 @@ _NAMES = {
         "SigmoidFeatures",
     ],
     "invariants": ["project_bounds"],
+    "jax": [],
     "metrics": [],
     "model": [
         "LatentForecast",
@@ -67,6 +69,7 @@ _NAMES = {
     "reports": [],
     "snapshots": ["read_snapshots"],
     "studies": [],
+    "torch": [],
     "tuning": ["tune", "leave_one_out", "autotune"],
     "_parallel": ["set_num_threads", "get_num_threads"],
     "_io.progress": ["show_progress"],

@@ -2,8 +2,10 @@ from randsmap import datasets as datasets
 from randsmap import decoders as decoders
 from randsmap import distributed as distributed
 from randsmap import encoders as encoders
+from randsmap import export as export
 from randsmap import features as features
 from randsmap import invariants as invariants
+from randsmap import jax as jax
 from randsmap import metrics as metrics
 from randsmap import model as model
 from randsmap import persistence as persistence
@@ -11,6 +13,7 @@ from randsmap import plotting as plotting
 from randsmap import reports as reports
 from randsmap import snapshots as snapshots
 from randsmap import studies as studies
+from randsmap import torch as torch
 from randsmap import tuning as tuning
 from randsmap._io.progress import show_progress as show_progress
 from randsmap._parallel import get_num_threads as get_num_threads

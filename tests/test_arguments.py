@@ -121,6 +121,8 @@ AT_POINTS = re.compile(
 LEFT_OUT = {
     "ManifoldModel.get_feature_names_out": "names of columns",
     "distributed": "dask arrays",
+    "jax": "functions of JAX: test_hosts",
+    "torch": "functions of PyTorch: test_hosts",
     "plotting": "draws",
     "reports": "draws",
     "studies": "draws",

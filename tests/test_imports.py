@@ -28,7 +28,7 @@ LAYERS = [
     {"encoders"},
     {"decoders"},
     {"model"},
-    {"distributed"},
+    {"distributed", "export", "jax", "torch"},
     {"tuning"},
     {"datasets"},
     {"plotting"},

@@ -10,31 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from randsmap import FrozenDecoder
+import randsmap
 
 jax.config.update("jax_enable_x64", True)
 
 
-def decoder_function(decoder):
-    """The field (M,) of a latent point (d,) as a function that JAX compiles and differentiates."""
-    field = jax.ShapeDtypeStruct((decoder.n_cells,), jnp.float64)
-    point = jax.ShapeDtypeStruct((decoder.n_components,), jnp.float64)
-
-    @jax.custom_vjp
-    def decode(y):
-        return jax.pure_callback(lambda y: decoder.predict(np.asarray(y)[None])[0], field, y)
-
-    def backward(y, u):
-        pull = lambda y, u: decoder.vjp(np.asarray(y)[None], np.asarray(u)[None])[0]  # noqa: E731
-        return (jax.pure_callback(pull, point, y, u),)
-
-    decode.defvjp(lambda y: (decode(y), y), backward)
-    return decode
-
-
 def main(path):
-    decoder = FrozenDecoder.load(path)
-    decode = decoder_function(decoder)
+    decoder = randsmap.FrozenDecoder.load(path)
+    decode = randsmap.jax.decoder(decoder)
 
     @jax.jit
     def last_field(y):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,6 +41,14 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 def _is_ours(module):
     return module.partition(".")[0] == "randsmap"
+
+
+def installed(package: str, what: str) -> Any:
+    """A package that only `what` needs; ImportError that says what to install. PyInstaller does not follow it."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise ImportError(f"{what} needs the package {package}: pip install {package}") from None
 
 
 def quiet(function: _Function) -> _Function:

@@ -302,6 +302,22 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
             "hosts without Python",
         },
     ),
+    "export": ("a decoder in the format of other programs", None, {}),
+    "export fmu": (
+        "a unit for co-simulation (FMI 3.0)",
+        "Write a unit for co-simulation by FMI 3.0: its input are latent coordinates, its output the field. It is for "
+        "this machine's system, and needs no Python there.",
+        {
+            **_MODEL,
+            "--out FILE": "such as decoder.fmu",
+            "--step-size H": "time between communications that it proposes",
+        },
+    ),
+    "export onnx": (
+        "an ONNX graph in float64",
+        "Write an ONNX graph from latent coordinates to fields, without bounds. Needs the package onnx.",
+        {**_MODEL, "--out FILE": "such as decoder.onnx"},
+    ),
     "fit": (
         "fit a model to your own snapshots",
         "Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; with as few "
@@ -392,7 +408,7 @@ _TYPES = {
     **dict.fromkeys(("FILE", "FILE.png", "ERRORS.csv", "DIR", "MODEL"), expanded),
     **dict.fromkeys(("SNAPSHOTS", "LATENTS", "FIELDS", "PARAMETERS"), expanded),
     **dict.fromkeys(("D", "N", "R", "NY"), int),
-    **dict.fromkeys(("A", "V", "LAMBDA", "TOL"), float),
+    **dict.fromkeys(("A", "V", "H", "LAMBDA", "TOL"), float),
     **dict.fromkeys(("LABEL[,LABEL]", "FAMILY[,FAMILY]"), _labels),
     **{"NAME": str, "S": _seed, "P": _count_or_fraction, "LOW": _bound},
 }

@@ -70,6 +70,12 @@ def config(arguments):
         tell(" ".join(map(shlex.quote, flags)))
 
 
+def export(arguments):
+    options = {"step_size": arguments.step_size} if arguments.name == "fmu" else {}
+    getattr(randsmap.export, arguments.name)(randsmap.load(arguments.model), arguments.out, **options)
+    tell(f"wrote {arguments.out}")
+
+
 # -- study, dataset ------------------------------------------------------------------------------------------
 def study(arguments):
     single = arguments.name != "all"

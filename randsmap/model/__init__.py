@@ -7,6 +7,7 @@ from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
 from randsmap.model._sampled import SampledModel, sample_cells, stencil
+from randsmap.model._sampled import latent_map as latent_map  # for JAX and PyTorch
 from randsmap.model._shift import ShiftRegistration
 
 __all__ = [

@@ -13,7 +13,7 @@ import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from randsmap._interface.arrays import as_array, real_numbers
+from randsmap._interface.arrays import as_array, latent_names, real_numbers
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FieldShape
 from randsmap._interface.parameters import check_choice, check_count
@@ -26,19 +26,23 @@ from randsmap.model._base import model_texts
 _Map = Callable[..., NDArray[np.float64]]
 
 
-def _maps_of(decoder: Any) -> tuple[_Map, _Map, int, int]:
-    """The map from latents to fields of a decoder, a model or POD, its derivative, and the numbers d and M."""
+def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
+    """Of a decoder, a model or POD: the map from latents to fields, derivatives such as "jacobian", d and M."""
     if hasattr(decoder, "fit"):
         check_is_fitted(decoder)
-    jacobian = getattr(decoder, "inverse_jacobian", None) or getattr(decoder, "jacobian", None)
+    methods = [getattr(decoder, f"inverse_{name}", None) or getattr(decoder, name, None) for name in derivatives]
     decode = getattr(decoder, "predict", None) or getattr(decoder, "inverse_transform", None)
-    if jacobian is None or decode is None:
+    if None in (*methods, decode):
         raise TypeError(
-            f"decoder must be a decoder or model with derivatives (`jacobian`), got {type(decoder).__name__}"
+            f"decoder must be a decoder or model with derivatives (`{'`, `'.join(derivatives)}`), got "
+            f"{type(decoder).__name__}"
         )
-    part = decoding_part(decoder) if hasattr(decoder, "decoder_") else decoder  # of other models their own coordinates
-    d = part.n_features_in_ if hasattr(part, "predict") else len(part.get_feature_names_out())
-    return decode, jacobian, int(d), math.prod(decoder.field_shape_)
+    if hasattr(decoder, "predict"):
+        d = getattr(decoder, "n_features_in_", None) or decoder.n_components  # the latter of an image
+    else:
+        names = latent_names(decoder)
+        d = decoding_part(decoder).n_features_in_ if names is None else len(names)
+    return decode, *methods, int(d), math.prod(decoder.field_shape_)
 
 
 @model_texts
@@ -82,7 +86,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     >>> cells.shape, bool((abs(x[cells] - 0.5) < 0.2).all())
     ((5,), True)
     """
-    decode, jacobian, d, M = _maps_of(decoder)
+    decode, jacobian, d, M = latent_map(decoder, "jacobian")
     Y = as_array(Y, "Y", (None, d))
     n_cells = check_count(n_cells, "n_cells", low=d, high=M, high_name="the number of cells")
     most = 128  # cells of one factorisation, whose time grows with the square of its rows
@@ -263,7 +267,7 @@ class SampledModel:
 
     def __post_init__(self) -> None:
         decoder = self.decoder
-        self._decode, self._jacobian, self._d, M = _maps_of(decoder)
+        self._decode, self._jacobian, self._d, M = latent_map(decoder, "jacobian")
         if not callable(self.rhs):
             raise TypeError(f"rhs must be callable as rhs(t, f), got {self.rhs!r}")
         # by its labels, if the decoder has them
