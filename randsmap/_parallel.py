@@ -179,8 +179,8 @@ def blas_threads(limit: int | None = None) -> Iterator[None]:
     Blocks opened by several threads at once do not undo one another: the lowest limit holds, and the counts found
     before the first block return after the last.
     """
-    if limit is None:
-        limit = get_num_threads()
+    if limit is None:  # to look for the number of cores takes longer than a small product
+        limit = 1 if 1 in _blas_limits else get_num_threads()
     with _lock:
         _blas_limits.append(limit)
         _apply_blas_limits()

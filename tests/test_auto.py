@@ -243,7 +243,34 @@ def test_large_sets_are_searched_on_a_part():
     groups = np.repeat(np.arange(55), 20)
     for labels in (None, groups):
         decoder = rm.AutoDecoder(families="thin-plate", n_trials=2, random_state=0).fit(Y, F, groups=labels)
-        assert relative(G, decoder.predict(Z)).mean() < 1e-3
+        error = relative(G, decoder.predict(Z)).mean()
+        assert error < 1e-3 and 0.3 < decoder.held_out_error_ / error < 3
+        assert set(decoder.results_.n_samples) <= {300, 400, 700, 275, 385, 715}
+
+
+@pytest.mark.slow
+def test_of_very_many_kernels_are_fitted_at_some(monkeypatch):
+    monkeypatch.setattr(rm.decoders._auto, "_EXACT", 1600)
+    Y, F = pulses(2200, cells=30)
+    Z, G = pulses(200, seed=1, cells=30)
+    decoder = rm.AutoDecoder(families="matern", n_trials=1, random_state=0).fit(Y, F)
+    assert [part.n_centers for part in decoder.best_decoder_.decoders] == [1500] * len(decoder.best_decoder_.decoders)
+    found, bar = decoder.predict(Z, return_error=True)  # the bar is made of fits to 2000 of them
+    error = relative(G, found)
+    assert error.mean() < 1e-3 and 0.3 < decoder.held_out_error_ / error.mean() < 3
+    assert (error <= bar).mean() > 0.7
+
+
+def test_a_path_downhill_finds_the_lambda_of_all():
+    Y, F = pulses(60)
+    samples = Samples(Y / Y.std(axis=0), F, np.ones(60), None, np.random.RandomState(0))
+    for trial in (members[0] for members in starts_of(["matern", "gaussian", "sigmoid"], 2)):
+        every = list(samples.path(trial))
+        for value in (every[0].value, every[-1].value):
+            some = list(samples.path(replace(trial, value=value)))
+            best = min(some, key=lambda new: new.score)
+            neighbors = [new.score for new in every if 0.05 < new.value / best.value < 20]
+            assert best.score == min(neighbors) and len({new.value for new in some}) == len(some)
 
 
 @pytest.mark.slow

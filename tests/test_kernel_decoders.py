@@ -420,6 +420,35 @@ def test_failed_fit_leaves_the_estimator_as_it_was(decoder):
     assert set(vars(fitted)) == state and np.array_equal(fitted.predict(Y), expected)
 
 
+@pytest.mark.parametrize(("kernel", "degree"), [("matern", 1), ("thin-plate", 1), ("gaussian", 0)])
+def test_kernels_at_some_points_are_least_squares_over_all(kernel, degree):
+    Y, F, Z = problem(60, 7, 2, seed=3)[:2] + (np.random.default_rng(0).uniform(-1, 1, (5, 2)),)
+    decoder = KernelDecoder(kernel, degree=degree, n_centers=20, regularization=1e-3, invariants=None).fit(Y, F)
+    fit = decoder.fitted
+    centers = fit.training_points
+    assert len(centers) == 20 and decoder.solver_ == "sums"
+    # C = N a: of thin plates the sums with the tail at the centres are 0
+    N = scipy.linalg.null_space(fit.tail(centers).T)
+    root = np.sqrt(1e-3) * scipy.linalg.cholesky(N.T @ fit.kernel(centers) @ N + 1e-13 * np.eye(N.shape[1]))
+    K, T = fit.kernel(Y) @ N, fit.tail(Y)
+    A = np.block([[T, K], [np.zeros((len(root), T.shape[1])), root]])
+    found = np.linalg.lstsq(A, np.vstack([F, np.zeros((len(root), F.shape[1]))]), rcond=None)[0]
+    want = np.hstack([fit.tail(Z), fit.kernel(Z) @ N]) @ found
+    # sums of products lose the square of the condition, sqrt(|K|^2 / lambda) = 1e3
+    assert np.abs(decoder.predict(Z) - want).max() < 1e-8 * np.abs(F).max()
+    assert np.abs(decoder.smoother(Y, Z) @ F - want).max() < 1e-8 * np.abs(F).max()
+    assert np.array_equal(
+        clone(decoder).set_params(n_centers=60).fit(Y, F).coef_,
+        clone(decoder).set_params(n_centers=None).fit(Y, F).coef_,
+    )
+    with pytest.raises(ValueError, match="n_centers=20 has no sample_weight"):
+        clone(decoder).fit(Y, F, sample_weight=np.arange(1, 61))
+    with pytest.raises(ValueError, match="spectrum is that of all samples, got n_centers=20"):
+        decoder.spectrum(Y)
+    with pytest.raises(AttributeError, match="keep no training fields"):
+        decoder.predict(Z, return_error=True)
+
+
 def test_one_dimensional_fields_stay_one_dimensional():
     Y, F = problem()
     for decoder in ALL:

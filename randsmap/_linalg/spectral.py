@@ -238,7 +238,9 @@ class HatMatrix:
         return distances
 
     @blas_threads()
-    def residuals(self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None) -> _Values:
+    def residuals(
+        self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None, least: float = 1e-8
+    ) -> _Values:
         """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
 
         With r = (I - H) F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a
@@ -262,7 +264,7 @@ class HatMatrix:
             return inside if complete else np.eye(len(g)) - U[g] @ U[g].T + inside
 
         scale = float(damped.max(initial=0)) if complete else 1.0
-        return held_out(r, weight, scale, block, groups, lambda held: self._refit(F, held, regularization))
+        return held_out(r, weight, scale, block, groups, lambda held: self._refit(F, held, regularization), least)
 
     def _refitted(self, F, held, regularization):
         rest, free = np.delete(np.arange(len(F)), held), np.isinf(self.squares)
@@ -288,12 +290,14 @@ def held_out(
     block: Callable[[NDArray[np.intp]], _Values],
     groups: Sequence[NDArray[np.intp]] | None,
     refit: Callable[[NDArray[np.intp]], _Values],
+    least: float = 1e-8,
 ) -> _Values:
     """r_i / weight_i or block(g)^-1 r_g, in place; refit(rows) where the rest alone hardly determines the rows.
 
-    Weights below 1e-8 of `scale`, which is at least the largest of them over n, have lost half of their digits.
+    Weights below 1e-8 of `scale`, which is at least the largest of them over n, have lost half of their digits, those
+    below `least` of it too many.
     """
-    least = 1e-8 * scale
+    least *= scale
     if groups is None:
         lost = ~(weight > least)
         r /= np.where(lost, 1.0, weight)[:, None]

@@ -56,6 +56,7 @@ _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing
 _UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
+_EXACT = 8000  # samples up to which kernels are fitted as such, in n^3 operations and n^2 numbers
 _LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
 
 # where a search starts: members of the families, in this order, as (nu, degree, length scale in standard deviations)
@@ -109,6 +110,7 @@ class Trial:
     strength: float = np.nan  # lambda, a sample
     score: float = np.inf
     error: float = np.nan
+    judged: int = 0  # on so many samples
 
     @property
     def kind(self) -> tuple[str, float | None, int | None]:
@@ -129,7 +131,8 @@ class Trial:
         moves = [] if self.family in (*_SCALE_FREE, *_UNSCALED) else [np.ones(d)]
         if d > 1 and self.family not in _UNSCALED:
             moves += list(np.eye(d))
-        found = [Trial(*self.kind, self.scales * np.exp(sign * step * move)) for move in moves for sign in (1, -1)]
+        lengths = [self.scales * np.exp(sign * step * move) for move in moves for sign in (1, -1)]
+        found = [Trial(*self.kind, scales, self.value) for scales in lengths]
         return [t for t in found if LENGTHS[0] <= t.scales.min() and t.scales.max() <= LENGTHS[1]]
 
     def dual(self, X: _Values, seed: int) -> Dual:
@@ -151,7 +154,8 @@ class Trial:
         return float(n * (min(n, _MOST_FEATURES) if self.family == SIGMOID else 1))
 
     def regularization(self, n: int) -> float:
-        return self.strength * self.per_sample(n)
+        # the best lambda grows more slowly than the number of samples, so that it would be too large for many
+        return self.strength * self.per_sample(min(n, _EXACT))
 
     def decoder(self, units: _Values, n: int, seed: int) -> Any:
         """The decoder for n latents whose standard deviations are `units`."""
@@ -164,6 +168,8 @@ class Trial:
         if feature_map is not None:
             return RFNNDecoder(feature_map, latent_scale=scales, regularization=regularization)
         options = {"degree": self.degree, "regularization": regularization, **self._smoothness}
+        if n > _EXACT:
+            options["n_centers"] = 1500
         if self.family == MULTI_GAUSSIAN:
             return KernelDecoder(MULTI_GAUSSIAN, min_frequency=_LOWEST_FREQUENCY, latent_scale=scales, **options)
         return KernelDecoder(self.family, length_scale=scales, latent_scale=None, **options)
@@ -194,7 +200,11 @@ COUNTED: dict[str, tuple[str, Sequence[int]]] = {
 
 def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
     """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
-    errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
+    return _bounded(residuals, error_scales(norms))
+
+
+def _bounded(residuals, sizes):
+    errors = np.linalg.norm(residuals, axis=1) / sizes
     return np.where(errors < 1, errors, 1.0)
 
 
@@ -214,23 +224,34 @@ class Samples:
     def __init__(
         self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
     ) -> None:
-        self.X, self.G, self.norms, self.labels = X, G, norms, labels
+        self.X, self.G, self.norms, self.labels, self.sizes = X, G, norms, labels, error_scales(norms)
+        # of many samples an error of 1e-5 in one is hidden by the others, while to refit without it takes long
+        self.digits = 1e-8 if len(X) <= 300 else 1e-11
         self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
         # few enough that a part's mean error is no accident, enough that one part does not decide
         self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
 
     def path(self, trial: Trial) -> Iterator[Trial]:
-        """The trial at each lambda, number of neighbours or rank, judged."""
+        """The trial at each lambda, number of neighbours or rank, judged; with a value downhill from that lambda."""
         if trial.family in COUNTED:
             for count, residuals in self._counted(trial, COUNTED[trial.family][1]):
                 yield self.judge(replace(trial, value=count), residuals)
             return
         dual = trial.dual(self.X, self.seed)
         hat = dual.complete_hat()
-        for value, regularization in lambda_path(hat.largest, dual.smallest):
-            new = replace(trial, value=value, strength=regularization / trial.per_sample(len(self.X)))
-            yield self.judge(new, hat.residuals(self.G, regularization, self.groups))
+        path = list(lambda_path(hat.largest, dual.smallest))
+        known: dict[int, Trial] = {}
+        asked: Any = range(len(path))
+        if not np.isnan(trial.value):
+            asked = [int(np.argmin([abs(np.log(value / trial.value)) for value, _ in path]))]
+        while new := [i for i in asked if i in range(len(path)) and i not in known]:
+            for i in new:
+                value, regularization = path[i]
+                known[i] = replace(trial, value=value, strength=regularization / trial.per_sample(len(self.X)))
+                yield self.judge(known[i], hat.residuals(self.G, regularization, self.groups, self.digits))
+            best = min(known, key=lambda i: known[i].score)
+            asked = (best - 1, best + 1)
 
     def residuals(self, trial: Trial) -> _Values:
         """What held-out fields miss at the trial's own lambda, number of neighbours or rank."""
@@ -254,16 +275,18 @@ class Samples:
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set the mean error and the score by what held-out fields miss."""
-        errors = bounded_errors(residuals, self.norms)
-        trial.score, trial.error = score_of(errors, self.parts), float(errors.mean())
+        errors = _bounded(residuals, self.sizes)
+        trial.score, trial.error, trial.judged = score_of(errors, self.parts), float(errors.mean()), len(errors)
         return trial
 
-    def subset(self, count: int, rng: Any) -> Samples:
-        """`count` of the samples at random, of each group its share, at least one.
+    def at_most(self, count: int, rng: Any) -> Samples:
+        """All samples, or `count` of more at random, of each group its share, at least one.
 
         They have random combinations of the coordinates if these are many.
         """
         n = len(self.X)
+        if n <= count:
+            return self
         parts = [
             rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in self.groups or [np.arange(n)]
         ]
@@ -275,6 +298,18 @@ class Samples:
         if G.shape[1] > 1.5 * size:
             G = G @ (rng.standard_normal((G.shape[1], size)) / np.sqrt(size))
         return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
+
+    def split(self, share: float, rng: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Rows (n - h,) that are left if rows (h,) are held out: about that share at random, or of the groups."""
+        n, held = len(self.X), np.empty(0, np.intp)
+        if self.groups is None:
+            held = rng.permutation(n)[: max(1, round(share * n))]
+        else:
+            for number in rng.permutation(len(self.groups)):
+                more = np.concatenate([held, self.groups[number]])
+                held = more if len(more) <= share * n else held
+            held = held if len(held) else min(self.groups, key=len)
+        return np.setdiff1d(np.arange(n), held), np.sort(held)
 
 
 def check_groups(groups: ArrayLike | None, n: int, least: int = 2) -> NDArray[np.intp] | None:
@@ -305,28 +340,35 @@ def search_threads(n: int) -> AbstractContextManager[None]:
     return blas_threads(1 if n < serial else None)
 
 
-def search(samples: Samples, n_trials: int, families: Sequence[str]) -> list[Trial]:
-    """Members in the order judged: starts of all families, one family a trial, then scales around the best few.
+def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -> tuple[list[Trial], list[Trial]]:
+    """Starts of all families, one family a trial, then scales around the best few: all, and the last judged alike.
 
     The leading members of the best families are refined in turn, each coordinate's length scale and all together, by
-    a factor that is halved in the logarithm once all neighbours are known.
+    a factor that is halved in the logarithm once all neighbours are known. Of many samples 300 at random judge the
+    starts, and 400 the best of these again and what follows: a trial costs the cube of their number.
     """
+    few, more = samples.at_most(300, rng), samples.at_most(400, rng)
     found: list[Trial] = []
+    given_up: list[Trial] = []
     starts = iter(starts_of(families, samples.X.shape[1]))
     # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
     step, finest, turn = np.log(2.5), 0.1, 0
     for _ in steps(n_trials, 1, "tuning"):
         proposals = next(starts, [])
         if not proposals:
+            if few is not more:
+                best = {trial.identity: replace(trial) for trial in leading(found)[:8]}
+                given_up, found = [trial for trial in found if trial.identity not in best], []
+                proposals, few = list(best.values()), more
             while not proposals and step >= finest:
                 proposals = _refinement(found, turn, step)
                 step = step if proposals else step / 2
             turn += 1
         for proposal in proposals:
-            path = samples.path(proposal)
+            path = few.path(proposal)
             # of k-NN mixtures each number of neighbours is a trial
             found += path if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
-    return found
+    return given_up + found, found
 
 
 def leading(trials: Iterable[Any]) -> list[Any]:
@@ -376,7 +418,18 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     return chosen[:_LARGEST]
 
 
-def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, float]:
+def finalists(samples: Samples, trials: list[Trial], n: int) -> list[Trial]:
+    """The best of the leading kinds, judged anew on more samples, to be fitted to n."""
+    # harmonics of more would take the memory of a kernel matrix
+    usable = [trial for trial in leading(trials) if n <= _EXACT or trial.family != DOUBLE_DIFFUSION_MAPS]
+    kinds: dict[Any, Trial] = {}
+    for trial in usable or leading(trials):
+        kinds.setdefault(trial.kind, trial)
+    paths = [samples.path(replace(trial)) for trial in list(kinds.values())[:5]]
+    return [min(path, key=lambda trial: trial.score) for path in paths]
+
+
+def blend(samples: Samples, members: list[Trial], most: int) -> tuple[list[Trial], float, float]:
     """The leading candidates whose blend has the best score, few if more hardly help; its mean error and its limit.
 
     With groups all of them: the few errors do not determine which blend is best. The limit exceeds the largest distance
@@ -394,9 +447,9 @@ def blend(samples: Samples, members: list[Trial]) -> tuple[list[Trial], float, f
     members = leading([samples.judge(trial, residuals[id(trial)]) for trial in members])
     P = np.stack([G - residuals[id(trial)] for trial in members])
     P = limited(P, G[nearest] + (X - X[nearest]) @ trend, limit)
-    sizes = [len(members)]
+    sizes = [min(len(members), most)]
     if samples.groups is None:
-        sizes = [size for size in (1, 3, 5, 8) if size < len(members)] + sizes
+        sizes = [size for size in (1, 3, 5, 8) if size < sizes[0]] + sizes
     errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G)), samples.norms) for size in sizes]
     scores = [score_of(e, samples.parts) for e in errors]
     chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
@@ -455,8 +508,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
         "double-diffusion-maps". None: all.
     validation
-        Share of the samples, at least 1000 and chosen at random, on which the search is made when there are more; the
-        best are then compared on all. Nothing is set aside for good.
+        Of more than 700 samples, the share, chosen at random, or of the groups, by which `held_out_error_` is found.
+        Nothing is set aside for good.
     random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
         the result is deterministic.
@@ -467,10 +520,11 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         The geometric median of the best few decoders, or of the best alone, kept near the training fields.
     results_ : Results
         A table of the trials, one array per column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
-        the latents' units), `regularization`, `n_neighbors`, `rank`, `error` (mean held-out error), `score` (see
-        Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
+        the latents' units), `regularization`, `n_neighbors`, `rank`, `n_samples` (that judged it), `error` (mean
+        held-out error), `score` (see Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
     held_out_error_ : float
-        Mean held-out error of `best_decoder_`'s median.
+        Mean held-out error of `best_decoder_`'s median: of up to 700 samples that of each without itself (its group),
+        of more that of a share of them, by a fit to the others.
     on_edge_ : list of str
         Parameters of the best trial that lie on an edge of what was searched.
     chosen_invariants_ : "mass", None, or the array given
@@ -482,6 +536,11 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     sample's error is relative to the norm of its field (or to 1e-3 of the median norm), and at most 1. The score is the
     mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
     parts): one group that no decoder can decode must not choose alone.
+
+    Of many samples 300 at random judge the starts, 400 the best of these again and what follows; of more than 700 a
+    half, at most 1500, the best of the five leading kinds. All samples then fit the parts of the blend, 10000 / n at
+    most; of more than 8000 kernels are centred at 1500 (`n_centers` of `KernelDecoder`). A fit takes about as long as
+    20 fits of ``RANDSMAPDecoder()`` to up to 500 samples, and 10 to more.
 
     Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
     with groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest
@@ -542,11 +601,16 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         weights = norm_weights(self.field_shape_, self)
         _, G, _ = principal_coordinates(F, weights)
         everything = Samples(X / units, G, field_norms(F, cell_weights=weights), labels, rng)
-        # the eigendecomposition of a trial takes 0.4 s for 1000 samples on one core, and grows with the cube
-        count = min(n, max(1000, round(self.validation * n)))
-        searched = everything.subset(count, rng) if count < n else everything
-        trials = search(searched, self.n_trials, families)
-        members, error, limit = blend(everything, candidates(everything, trials))
+        with blas_threads(1):
+            trials, best = search(everything, self.n_trials, families, rng)
+            judged = everything.at_most(min(max(700, n // 2), 1500), rng)
+            if judged is not everything:
+                best = finalists(judged, best, n)
+                trials += best
+            # parts of a blend take about as long as the search, if there are so many at most
+            members, error, limit = blend(judged, candidates(judged, best), max(1, min(_LARGEST, 10000 // n)))
+        if judged is not everything:
+            error = self._held_out(everything, members, limit, units, rng)
 
         self.best_decoder_ = BlendedDecoder(
             [trial.decoder(units, n, everything.seed) for trial in members],
@@ -563,6 +627,14 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         self.results_ = Results.of(trials, members, lambda trial: _row(trial, units, n))
         self.on_edge_ = _edges(members[0])
         return self.best_decoder_.fitted
+
+    def _held_out(self, samples, members, limit, units, rng):
+        """The mean error of samples held out of a fit of the members to the others."""
+        rest, held = samples.split(self.validation, rng)
+        X, G, n = samples.X * units, samples.G, len(rest)
+        parts = [trial.decoder(units, n, samples.seed) for trial in members]
+        found = BlendedDecoder(parts, limit=limit, invariants=None).fit(X[rest], G[rest]).predict(X[held])
+        return float(bounded_errors(G[held] - found, samples.norms[held]).mean())
 
     invariants_ = of_fit("invariants")
 
@@ -585,6 +657,7 @@ def _row(trial, units, n):
         **{f"length_scale_{j}": length for j, length in enumerate(trial.scales * units, 1)},
         "regularization": np.nan if trial.family in COUNTED else trial.regularization(n),
         **counts,
+        "n_samples": trial.judged,
         "error": trial.error,
         "score": trial.score,
     }

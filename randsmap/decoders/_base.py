@@ -316,7 +316,8 @@ class Fit:
         rows = own = bars.judged_rows(len(X))
         if len(G) < len(X):
             X, own = X[rows], np.arange(len(G))
-        labels, blocks = bars.same_points(X) if self.groups is None else self.groups, bars.eighths(X)
+        labels = bars.same_points(X) if self.groups is None else self.groups[rows if len(G) < len(self.groups) else ...]
+        blocks = bars.eighths(X)
         if np.ptp(labels[own]) == 0:
             raise AttributeError(f"an error bar needs training points that differ: all {len(X)} are left out together")
         norms, errors_of = (judge or self.judge)(rows, G[own])

@@ -19,7 +19,7 @@ from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, of_fit, require
 from randsmap.invariants import AffineInvariants, InvariantParameters
-from randsmap.maps.error_bar import HOW, nearest_other
+from randsmap.maps.error_bar import HOW, judged_rows, nearest_other
 from randsmap.maps.extrapolation import FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap
 
@@ -135,6 +135,15 @@ def _without_invariants(decoder):
     return part.set_params(invariants=None) if hasattr(part, "invariants") else part
 
 
+def _for_fewer(decoder, share):
+    """A clone of a part for that share of its samples, with as little of lambda, which grows with their number."""
+    part = _without_invariants(decoder)
+    given = part.get_params(deep=False)
+    if isinstance(given.get("regularization"), float):
+        part.set_params(regularization=share * given["regularization"])
+    return part.set_params(n_centers=None) if "n_centers" in given else part
+
+
 @immutable
 class BlendFit(Fit):
     """A fit of a blend: the coordinates x(y) of the geometric median of several decoders' fields, and their directions.
@@ -168,17 +177,21 @@ class BlendFit(Fit):
 
     @property
     def training_fields(self) -> _Values:
-        return self.coordinates
+        return self.coordinates[judged_rows(len(self.coordinates))]
 
     def left_out(self, G, groups=None):
         labels = None if groups is None else np.empty(len(G), np.intp)
         for number, g in enumerate(groups or ()):
             labels[g] = number
-        parts = [getattr(part, "fitted", None) for part in self.decoders]
+        points, decoders, n = self.points, self.decoders, len(self.points)
+        if len(G) < n:  # parts that know some points alone, for matrices of all would not fit in memory
+            points = points[judged_rows(n)]
+            decoders = [_for_fewer(part, len(G) / n).fit(points * self.latent_scale, G) for part in decoders]
+        parts = [getattr(part, "fitted", None) for part in decoders]
         if not all(isinstance(part, Fit) for part in parts):
             raise AttributeError(f"not all parts of this blend are the package's own: {HOW}")
-        P, nearest = np.stack([G - part.left_out(G, groups) for part in parts]), nearest_other(self.points, labels)
-        near = G[nearest] + (self.points - self.points[nearest]) @ self.trend
+        P, nearest = np.stack([G - part.left_out(G, groups) for part in parts]), nearest_other(points, labels)
+        near = G[nearest] + (points - points[nearest]) @ self.trend
         return G - geometric_median(limited(P, near, np.inf if self.limit is None else self.limit), self.smoothing)
 
     def fields_of(self, G):
