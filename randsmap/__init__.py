@@ -59,6 +59,7 @@ _NAMES = {
         "LatentForecast",
         "ManifoldModel",
         "ParametricModel",
+        "QuantileRegistration",
         "SampledModel",
         "ShiftRegistration",
         "sample_cells",

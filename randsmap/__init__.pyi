@@ -41,6 +41,7 @@ from randsmap.invariants import project_bounds as project_bounds
 from randsmap.model import LatentForecast as LatentForecast
 from randsmap.model import ManifoldModel as ManifoldModel
 from randsmap.model import ParametricModel as ParametricModel
+from randsmap.model import QuantileRegistration as QuantileRegistration
 from randsmap.model import SampledModel as SampledModel
 from randsmap.model import ShiftRegistration as ShiftRegistration
 from randsmap.model import sample_cells as sample_cells

@@ -215,6 +215,14 @@ def shifts(rng, lay):
     yield shifted.vjp(lay(latents), lay(F[:5]))
 
 
+def quantiles(rng, lay):
+    _, F, _ = _problem(rng)
+    model = randsmap.QuantileRegistration(randsmap.ManifoldModel(randsmap.POD(2)))
+    latents = model.fit(lay(F)).transform(lay(F[:5]))
+    yield latents
+    yield model.inverse_transform(lay(latents))
+
+
 def parameters(rng, lay):
     Y, F, X = _problem(rng)
     model = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder())

@@ -66,6 +66,7 @@ ESTIMATORS = {
     "ManifoldModel": model(),
     "ParametricModel": randsmap.ParametricModel(model(), kernel(invariants=None)),
     "LatentForecast": randsmap.LatentForecast(randsmap.POD(2), kernel(invariants=None)),
+    "QuantileRegistration": randsmap.QuantileRegistration(randsmap.ManifoldModel(randsmap.POD(2))),
     "ShiftRegistration": randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(2), kernel())),
 }
 OTHERS = {
@@ -113,7 +114,8 @@ OPTIONS = {
     "reconstruction_errors(parameters)": {"model": lambda: fitted("ParametricModel")},
     "calibrate": {"y": FIELDS},
 }
-ENCODERS, MODELS = ("DiffusionMaps", "Isomap", "POD"), ("ManifoldModel", "ShiftRegistration", "FrozenModel")
+ENCODERS = "DiffusionMaps", "Isomap", "POD"
+MODELS = "ManifoldModel", "QuantileRegistration", "ShiftRegistration", "FrozenModel"
 OF_FIELDS = ("fit", "fit_transform", "transform", "reconstruct", "score", "squared_distances")
 AT_POINTS = re.compile(
     "predict|inverse|jacobian|jvp|vjp|leverage|transform|latents|neighbor_weights|velocity|condition"
@@ -151,6 +153,9 @@ def values_of(owner, method, argument):
         found.update(X=np.column_stack([AT[:, 0], AT]), V=np.column_stack([AT[:, 0], AT]))
     if method in ("velocity", "condition"):
         found.update(y=AT[0])
+    if owner == "QuantileRegistration":  # of fields on a line
+        lines = {k: v for k, v in found.items() if getattr(v, "shape", ())[-2:] == (SIDE, SIDE)}
+        found.update({k: v.reshape(*v.shape[:-2], -1) for k, v in lines.items()})
     return found
 
 

@@ -47,6 +47,7 @@ MODELS = {
     "`ManifoldModel` of a `POD`": rm.ManifoldModel(rm.POD(2)),
     "`ManifoldModel` of scikit-learn's parts": rm.ManifoldModel(PCA(2), LinearRegression()),
     "`ShiftRegistration`": rm.ShiftRegistration(_kernels),
+    "`QuantileRegistration`": rm.QuantileRegistration(_kernels),
     "`ParametricModel`": rm.ParametricModel(_kernels, rm.KernelDecoder()),
 }
 

@@ -471,8 +471,15 @@ def test_models_pass_it_on(tmp_path):
             points = of = model.fit(bumps).transform(bumps)
             inner = model.decoder_ if hasattr(model, "decoder_") else model.model_
             of = of[:, -2:]
-        assert (model.leverage(points) == inner.leverage(of)).all()
-        assert (model.leverage_, model.leverage_limit_) == (inner.leverage_, inner.leverage_limit_)
+        if hasattr(model, "predict"):  # the larger one, of parameters or of their latents, over its limit
+            parts = (inner, of), (model.model_, model.latents(of))
+            shares = [part.leverage(at) / part.leverage_limit_ for part, at in parts]
+            assert (model.leverage(points) == 100 * np.maximum(*shares)).all()
+            assert model.leverage_limit_ == 100
+            assert (model.leverage([7.0]) > 100).all()
+        else:
+            assert (model.leverage(points) == inner.leverage(of)).all()
+            assert (model.leverage_, model.leverage_limit_) == (inner.leverage_, inner.leverage_limit_)
         save(model, tmp_path / "model.npz")
         assert (randsmap.load(tmp_path / "model.npz").leverage(points) == model.leverage(points)).all()
     pod = randsmap.ManifoldModel(randsmap.POD(2)).fit(bumps)
@@ -483,7 +490,9 @@ def test_models_pass_it_on(tmp_path):
             reason = str(refused.value.__cause__ or refused.value)
             assert "has no decoder, whose leverage it would be: POD decodes by itself" in reason
     assert not hasattr(randsmap.ManifoldModel(randsmap.POD(2), LinearRegression()), "leverage")
-    assert not hasattr(randsmap.ParametricModel(plain, LinearRegression()), "leverage")
+    assert not hasattr(randsmap.ParametricModel(randsmap.POD(2), LinearRegression()), "leverage")
+    far = randsmap.ParametricModel(plain, LinearRegression()).fit(centre, bumps)  # latents are far, where lines lead
+    assert far.leverage([1e6])[0] > far.leverage_limit_
 
 
 def test_isolated_points_inside_the_bounding_box_are_flagged():

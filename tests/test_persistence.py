@@ -120,6 +120,8 @@ def models():
     yield "shift", randsmap.ShiftRegistration(shifted).fit(F)
     parametric = randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder())
     yield "parametric", parametric.fit(Y, F)
+    quantiles = randsmap.QuantileRegistration(randsmap.ManifoldModel(randsmap.POD(2)))
+    yield "quantiles", randsmap.ParametricModel(quantiles, randsmap.KernelDecoder()).fit(Y, np.abs(F))
     yield "forecast", randsmap.LatentForecast(randsmap.POD(2), lag=2).fit(F, np.arange(N) // 10)
     yield "invariants", decoder(sigmoid, cell_weights=weights).fit(Y, F_weighted).invariants_
     of_shape = F.reshape(N, 3, 4)

@@ -95,7 +95,7 @@ def test_aligned_fields_have_one_phase_and_decoded_ones_keep_the_mass(shape, axi
     fitted = ShiftRegistration(model(), shape=shape, axis=axis).fit(F)
     Y = fitted.transform(F)
     assert Y.shape == (len(F), 2) and (Y[:, 0] >= -np.pi).all() and (Y[:, 0] < np.pi).all()
-    theta = fitted.transform(fitted._aligned(F)[1])[:, 0]
+    theta = fitted.transform(fitted.registered(F)[1])[:, 0]
     assert np.abs(theta).max() < 1e-2
     G = fitted.inverse_transform(Y + [[1e3, 0.0]])
     assert (np.abs(G.sum(axis=1) - 1) <= 1e-14 * (np.abs(G).sum(axis=1) + 1)).all()

@@ -50,6 +50,11 @@ def as_array(
     return array
 
 
+def as_columns(parameters: Any, name: str = "parameters") -> Any:
+    """Parameters as columns; a sequence of numbers holds one parameter."""
+    return real_numbers(parameters, name)[:, None] if np.ndim(parameters) == 1 else parameters
+
+
 def validate_data(
     estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None, name: str = "X"
 ) -> NDArray[np.float64]:

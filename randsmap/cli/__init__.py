@@ -249,8 +249,8 @@ _FIT = {
     "--groups-key NAME": _KEY,
     "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
     "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
-    "(randsmap predict). Instead of few coordinates it has many POD modes where these clearly predict better, unless "
-    "--components or --decoder is given",
+    "(randsmap predict). It has all POD modes, or of fields on a line the quantiles of their mass where these clearly "
+    "predict better; few coordinates and a search for a decoder only with --components, --decoder or --trials",
     "--parameters-key NAME": _KEY,
     "--alpha A": "(diffusion maps; default %(default)s)",
     "--features": "feature map of the one decoder fitted (default sigmoid)",

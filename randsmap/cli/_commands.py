@@ -224,10 +224,14 @@ def fit(arguments):
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     with show_progress():
-        model = (_searched if search else _one_model)(arguments, sample, labels, kept)
+        few = [name for name in ("components", "decoder", "trials") if getattr(arguments, name) is not None]
+        if search and parameters is not None and not few:
+            model = None
+        else:
+            model = (_searched if search else _one_model)(arguments, sample, labels, kept)
         if parameters is not None:
             data = (sample, places, labels) if search else (snapshots, parameters, groups)
-            model = _parametric(arguments, model, *data, search, kept)
+            model = _parametric(arguments, model, *data, kept)
         elif not search:
             held_out = held_out_errors(model, sample, groups=labels)
             model.fit(snapshots)
@@ -408,19 +412,19 @@ def _tuned(arguments, model, parameter, snapshots, groups):
     return result.best_params_
 
 
-def _parametric(arguments, model, snapshots, parameters, groups, search, kept):
-    """The fitted model of fields at parameters; prints what was chosen for its held-out error."""
-    models, share = [model], 0.99999  # of the variance, in the modes that are compared with few coordinates
-    if search and arguments.components is None and arguments.decoder is None:
-        models.append(randsmap.ManifoldModel(randsmap.POD(share, **kept)))
-    choose = randsmap.tuning.choose_parametric
-    result = choose(models, parameters, snapshots, groups=groups, random_state=arguments.seed)
-    if result.best_index_ > 0:
-        of_few, of_modes = result.held_out_errors_
-        tell(
-            f"fields at parameters: held-out relative L2 error {of_modes:.2g} from {share:.3%} of the variance in POD "
-            f"modes, {of_few:.2g} from the coordinates above: the modes are taken, --components keeps few coordinates"
-        )
+def _parametric(arguments, model, snapshots, parameters, groups, kept):
+    """The fitted model of fields at parameters, the plain one without a model; prints held-out errors."""
+    result = randsmap.tuning.choose_parametric(
+        None if model is None else [model],
+        parameters,
+        snapshots,
+        groups=groups,
+        random_state=arguments.seed,
+        **({} if model is not None else kept),
+    )
+    if model is None:
+        errors = zip(("by all POD modes", "by all modes of the quantiles of the mass"), result.held_out_errors_)
+        tell(f"fields at parameters: held-out relative L2 error {', '.join(f'{e:.2g} {name}' for name, e in errors)}")
     repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
     if groups is None and repeated:
         tell(

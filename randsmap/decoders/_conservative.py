@@ -51,9 +51,6 @@ class LeverageOfPart:
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
         """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
 
-        `ParametricModel` asks its regressor how far parameters are from those of the snapshots; whether the model has
-        seen such fields is ``model_.leverage(latents(parameters))``.
-
         Parameters
         ----------
         X : array-like (n, d)

@@ -42,7 +42,8 @@ def invariant_values(C: _Values, F: _Values, minus: _Values | None = None) -> tu
 
 def decoding_part(model: Any) -> Any:
     """The decoder of a fitted model, or the encoder that decodes by itself; of other estimators themselves."""
-    while hasattr(model, "model_"):
+    # what a `QuantileRegistration` has inside knows quantiles
+    while hasattr(model, "model_") and not hasattr(model, "invariants_"):
         model = model.model_
     if not hasattr(model, "decoder_"):
         return model

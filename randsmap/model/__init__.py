@@ -6,6 +6,7 @@ from randsmap.model._forecast import LatentForecast
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._manifold import sampled as sampled  # for the command line
 from randsmap.model._parametric import ParametricModel
+from randsmap.model._quantile import QuantileRegistration
 from randsmap.model._sampled import SampledModel, sample_cells, stencil
 from randsmap.model._sampled import latent_map as latent_map  # for JAX and PyTorch
 from randsmap.model._shift import ShiftRegistration
@@ -14,6 +15,7 @@ __all__ = [
     "LatentForecast",
     "ManifoldModel",
     "ParametricModel",
+    "QuantileRegistration",
     "SampledModel",
     "ShiftRegistration",
     "calibrate",

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import check_samples, real_numbers, validate_data
+from randsmap._interface.arrays import as_columns, check_samples, validate_data
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import FieldOutputMixin, field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
@@ -19,10 +19,12 @@ from randsmap._interface.state import Array, Count, Part, check_fitted, not_froz
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap.decoders import AutoDecoder
-from randsmap.decoders._base import require
+from randsmap.decoders._auto import GAUSSIAN, MATERN, THIN_PLATE
+from randsmap.decoders._base import available_if, require
 from randsmap.encoders import POD
 from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
+from randsmap.maps.extrapolation import FACTOR
 from randsmap.metrics import field_norms
 from randsmap.model._base import (
     Errors,
@@ -45,8 +47,9 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     model
         Cloned, and fitted to the snapshots.
     regressor
-        From parameters (n, p) to latents (n, d); cloned. None: ``AutoDecoder(invariants=None)``, which selects a
-        kernel, length scales and the regularisation by cross-validation.
+        From parameters (n, p) to latents (n, d); cloned. None: an `AutoDecoder` of thin-plate, Gaussian and Matern
+        kernels, which selects these, a length scale for each parameter and the regularisation by leave-one-out or
+        leave-group-out errors. It starts with the interpolating thin-plate spline of scaled parameters.
 
     Attributes
     ----------
@@ -82,7 +85,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     ((2, 50), True)
     """
 
-    model: Any = parameter(kw_only=False, shown="ManifoldModel or ShiftRegistration")
+    model: Any = parameter(kw_only=False, shown="ManifoldModel, ShiftRegistration or QuantileRegistration")
     regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None", of_columns=True)
 
     _state = {
@@ -126,7 +129,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         """
         with restored_on_error(self):
             check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
-            X = validate_data(self, _as_columns(parameters), reset=True, min_samples=2, name="parameters")
+            X = validate_data(self, as_columns(parameters), reset=True, min_samples=2, name="parameters")
             Rows.of(flattened(snapshots, "snapshots")[0], "snapshots")
             if len(X) != np.shape(snapshots)[0]:
                 raise ValueError(
@@ -135,7 +138,8 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
                 )
             regressor = clone(self.regressor, safe=False)
             if regressor is None:
-                regressor = AutoDecoder(invariants=None, random_state=0)
+                kernels = (THIN_PLATE, GAUSSIAN, MATERN)  # random features and neighbours are for more coordinates
+                regressor = AutoDecoder(families=kernels, invariants=None, random_state=0)
             if groups is not None and not has_fit_parameter(regressor, "groups"):
                 raise ValueError(
                     f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
@@ -170,7 +174,10 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         {parameters} {returns_latents} {raises}
         """
         check_fitted(self, "regressor_")
-        X = validate_data(self, _as_columns(parameters), reset=False, name="parameters")
+        return self._latents_at(validate_data(self, as_columns(parameters), reset=False, name="parameters"))
+
+    def _latents_at(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Latents at parameters (n, p)."""
         if not len(X):  # scikit-learn's regressors want some rows
             return np.asarray(self.model_.transform(named(self.model_, np.empty((0, *self.field_shape_)))))
         return self._latents_of(np.array(self.regressor_.predict(X)).reshape(len(X), -1))
@@ -251,8 +258,51 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         size = len(X), self._field_shape.n_cells
         return lambda V: np.reshape(jvp(latents, (slopes @ V[:, :, None])[:, :, 0]), size), X
 
+    def _leverages(self) -> list[tuple[Any, bool]]:
+        """The parts that have a leverage, and whether it is that of parameters."""
+        parts = (self.regressor_, True), (self.model_, False)
+        known = [(part, of_parameters) for part, of_parameters in parts if hasattr(part, "leverage")]
+        return known if known or not require(self.regressor_, "leverage") else []
+
+    @available_if(lambda self: hasattr(self.model, "leverage") or self._check_leverage())
+    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+        """100 times the larger of two leverages over their limits: that of parameters, and that of their latents.
+
+        The regressor tells how far parameters are from those of the snapshots, the decoder of the model, if it has one,
+        whether it has seen fields like these.
+
+        Parameters
+        ----------
+        X : array-like (n, p) or (n,)
+            Parameters.
+
+        Returns
+        -------
+        ndarray (n,)
+            To be compared with `leverage_limit_`, which is 100.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
+            Before `fit`, as `predict`, or if neither part has a leverage.
+        """
+        check_fitted(self, "regressor_")
+        X = validate_data(self, as_columns(X, "X"), reset=False)
+        with extrapolation_ignored():
+            latents = self._latents_at(X)
+        found = [part.leverage(X if own else latents) / part.leverage_limit_ for part, own in self._leverages()]
+        largest: NDArray[np.float64] = FACTOR * np.max(found, axis=0)
+        return largest
+
+    leverage_limit_ = FACTOR
+
+    @property
+    def leverage_(self) -> float:
+        """The larger of the parts' `leverage_`, of their training points, in the same units."""
+        return float(FACTOR * max(part.leverage_ / part.leverage_limit_ for part, _ in self._leverages()))
+
     def leverage_points(self, X: Any) -> Any:
-        return validate_data(self, _as_columns(X), reset=False)
+        return validate_data(self, as_columns(X), reset=False)
 
     def score(self, parameters: ArrayLike, snapshots: ArrayLike) -> float:
         """Minus the mean of `metrics.scaled_l2` over the predicted fields (0 at best).
@@ -338,8 +388,3 @@ def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.f
             f"another of equal parameters, row {row} from row {other}, both at ({values}). Predicted fields are in "
             "between. Is a parameter missing, such as the time or one that tells trajectories apart?"
         )
-
-
-def _as_columns(parameters: ArrayLike) -> Any:
-    """Parameters as columns; a sequence of numbers holds one parameter."""
-    return real_numbers(parameters, "parameters")[:, None] if np.ndim(parameters) == 1 else parameters

@@ -7,25 +7,25 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, latents_of, validate_data
+from randsmap._interface.arrays import finite_results
 from randsmap._interface.callers import quiet
-from randsmap._interface.fields import FIELD_STATE, field_rows, output
+from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import estimator, parameter
-from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._interface.state import Array, Count, Part, not_frozen, restored_on_error
 from randsmap.decoders._base import require
 from randsmap.invariants import decoding_part, norm_weights
-from randsmap.maps.error_bar import ErrorBar, with_error
-from randsmap.model._base import Model, ReconstructionMixin, TangentDerivatives, model_texts
+from randsmap.maps.error_bar import ErrorBar
+from randsmap.model._base import Model, TangentDerivatives, model_texts
 from randsmap.model._manifold import ManifoldModel
+from randsmap.model._registration import Registration
 
 _Values = NDArray[np.float64]
 
 
 @model_texts
 @estimator
-class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeaturesOutMixin, Model):
+class ShiftRegistration(TangentDerivatives, Registration, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
     The first latent is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
@@ -88,7 +88,7 @@ class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefix
         **FIELD_STATE,
     }
 
-    leverage_from = "model"
+    n_own = 1
     angles = (0,)  # the latents that are angles, which `ParametricModel` does not take for numbers
     freeze = not_frozen(
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
@@ -103,12 +103,9 @@ class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefix
         {snapshots} {result_of_fit}
         """
         with restored_on_error(self):
-            if not isinstance(self.model, ManifoldModel):
-                raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
-            X = validate_data(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
+            X = self.checked_snapshots(X)
             self._lengths = self._checked_lengths(X.shape[1])
-            self.model_ = clone(self.model).fit(self._in_shape(self._aligned(X)[1]))
-            self.calibrated_ = None
+            self.fit_inside(self._in_shape(self.registered(X)[1]))
             self._check_symmetry()  # after the fit, which turns the parameters into invariants of each cell
         return self
 
@@ -156,8 +153,8 @@ class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefix
         fields = np.ascontiguousarray(lines.reshape(n, before, behind, along).swapaxes(2, 3))
         return fields.reshape(n, before * along * behind)
 
-    def _aligned(self, F: _Values) -> tuple[_Values, _Values]:
-        """theta (n,) in [-pi, pi) of fields F (n, M), and the fields shifted back by it."""
+    def registered(self, F: _Values) -> tuple[_Values, _Values]:
+        """theta (n, 1) in [-pi, pi) of fields F (n, M), and the fields shifted back by it."""
         lines = weighed = self._lines(F)
         weights = norm_weights(self.field_shape_, self)
         if weights is not None:
@@ -169,88 +166,29 @@ class ShiftRegistration(TangentDerivatives, ReconstructionMixin, ClassNamePrefix
         # a first Fourier mode below 1e-12 of the sum of |f| is round-off, so it has no phase
         theta[~(np.hypot(cosine, sine) >= 1e-12 * size) | (size == 0)] = 0
         theta = np.where(theta >= np.pi, -np.pi, theta)  # arctan2 has both ends of the circle
-        return theta, self._fields(shift_lines(lines, self._cells(-theta)))
+        return theta[:, None], self._fields(shift_lines(lines, self._cells(-theta)))
 
     def _cells(self, theta: _Values) -> _Values:
         """Angles in cells."""
         return theta * (self._lengths[1] / (2 * np.pi))
 
-    def transform(self, X: ArrayLike) -> _Values:
-        """Latents of fields: theta in [-pi, pi), then the latents of the aligned field.
-
-        {fields} {returns_latents} {raises}
-        """
-        check_fitted(self, "model_")
-        X = validate_data(self, field_rows(self, X), reset=False)
-        theta, aligned = self._aligned(X)
-        return np.column_stack([theta, np.asarray(self.model_.transform(aligned))])
-
-    def inverse_transform(
-        self,
-        X: ArrayLike,
-        *,
-        invariant_values: ArrayLike | None = None,
-        cells: ArrayLike | None = None,
-        out: _Values | None = None,
-        return_error: bool | str = False,
-        coverage: float = 0.9,
-        **options: Any,
-    ) -> Any:
-        """Fields at latents.
-
-        Parameters
-        ----------
-        X : array-like (n, 1 + d)
-            theta, any real number, and the latents of the aligned field.
-        invariant_values, cells, out, **options
-            As for `ManifoldModel.inverse_transform`; `cells` saves no time.
-        {return_error}
-
-        {returns_fields} {raises}
-        """
-        check_samples(X=X, invariant_values=invariant_values)
-        theta, Y = self._theta_and_shape(X)
+    def carried(self, own: _Values, Y: _Values, invariant_values: Any, options: dict[str, Any]) -> _Values:
         aligned = np.asarray(self.model_.inverse_transform(Y, invariant_values=invariant_values, **options))
-        # what is not finite is told by an error
-        lines = shift_lines(self._lines(aligned), self._cells(theta), *self._limits())
-        fields = finite_results(self._fields(lines))
-        # a shift moves values across cells, so some cells need all of them
-        if cells is not None:
-            fields = fields[:, self._checked_cells(cells)]
-        else:
-            fields = self._in_shape(fields)
-        if out is None:
-            fields = self._field_shape.labelled(fields, cells)
-        else:
-            out = output(out, None, fields.shape)
-            out[:] = fields.reshape(out.shape)
-        return with_error(fields if out is None else out, self, Y, return_error, coverage)
-
-    def _theta_and_shape(self, X: ArrayLike) -> tuple[_Values, _Values]:
-        check_fitted(self, "model_")
-        X = as_array(latents_of(X, self), "X", min_rows=0, min_columns=2)
-        return X[:, 0], np.ascontiguousarray(X[:, 1:])
+        return self._fields(shift_lines(self._lines(aligned), self._cells(own[:, 0]), *self._limits()))
 
     def check_available(self, method: str) -> bool:
         return require(self.model, "jvp")
 
     def tangents_at(self, X: ArrayLike) -> tuple[Callable[[_Values], _Values], _Values]:
-        theta, Y = self._theta_and_shape(X)
+        own, Y = self.split(X)
         aligned = self._lines(np.asarray(self.model_.inverse_transform(Y, consistency=0)))
 
         def along(V: _Values) -> _Values:
             tangents = self._lines(np.asarray(self.model_.jvp(Y, np.ascontiguousarray(V[:, 1:]))))
-            shift, speed = self._cells(theta), self._cells(V[:, 0])
+            shift, speed = self._cells(own[:, 0]), self._cells(V[:, 0])
             return finite_results(self._fields(shift_tangents(aligned, shift, *self._limits(), tangents, speed)))
 
-        return along, np.column_stack([theta, Y])
-
-    def leverage_points(self, X: Any) -> Any:
-        return self._theta_and_shape(X)[1]
-
-    @property
-    def _n_features_out(self) -> int:
-        return 1 + np.shape(self.model_.transform(np.empty((0, *self.model_.field_shape_))))[1]
+        return along, np.column_stack([own, Y])
 
     def _restore(self) -> None:
         if int(np.prod(self._lengths)) != self.n_features_in_:

@@ -7,37 +7,48 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 from sklearn.utils import Bunch
 
-from randsmap._interface.arrays import as_array, check_samples
+from randsmap._interface.arrays import as_array, as_columns, check_samples
+from randsmap._interface.fields import flattened
+from randsmap._linalg.rows import Rows
+from randsmap.encoders import POD
 from randsmap.invariants import norm_weights
-from randsmap.model import ParametricModel
+from randsmap.model import ManifoldModel, ParametricModel, QuantileRegistration
 from randsmap.model._errors import held_out_errors, judged
 
 
 def choose_parametric(
-    models: Sequence[Any],
+    models: Sequence[Any] | None,
     parameters: ArrayLike,
     snapshots: Any,
     *,
     groups: ArrayLike | None = None,
+    invariants: Any = "auto",
+    cell_weights: ArrayLike | None = None,
+    bounds: Any = None,
     random_state: int | None = 0,
 ) -> Bunch:
     """Fit a `ParametricModel` of the model that predicts snapshots left out best.
 
     Parameters
     ----------
-    models : sequence of ManifoldModel
+    models : sequence of ManifoldModel, ShiftRegistration and QuantileRegistration, or None
         Models of fields, not fitted. A later one is chosen if its error is less than 0.9 times that of the best before.
+        None: all modes of `POD`, then, for nonnegative fields on a line that are in memory, all modes of
+        `QuantileRegistration`. Fewer coordinates would only lose something, since the parameters are few.
     parameters : array-like of shape (n, p)
         Parameters, or times, of the snapshots.
     snapshots : array-like of shape (n, M) or (n, *shape)
         Fields.
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are left out as a whole. None: single snapshots are left out.
+    invariants, cell_weights, bounds
+        As of `POD` and `QuantileRegistration`, where `models` is None.
     random_state : int or None, default=0
         For the division into five folds, without groups. Of n > 1000 snapshots 5000 / n folds are left out, at least
-        one.
+        one. Kernels, their scales and the regularisation are those found for all snapshots, by errors of left-out ones.
 
     Returns
     -------
@@ -61,26 +72,50 @@ def choose_parametric(
     >>> result = randsmap.tuning.choose_parametric(models, t[:, None], F)
     >>> result.best_index_, result.best_model_.predict([0.5]).shape
     (1, (1, 30))
+    >>> bool(randsmap.tuning.choose_parametric(None, t, F).held_out_errors_.min() < 1e-3)
+    True
     """
     check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
-    X = as_array(parameters, "parameters", min_rows=2)
+    X = as_columns(parameters)
+    X = as_array(X, "parameters", min_rows=2)
     if len(X) != np.shape(snapshots)[0]:
         raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
-    candidates = [ParametricModel(model) for model in models]
+    if models is None:
+        models = _plain_models(snapshots, {"invariants": invariants, "cell_weights": cell_weights, "bounds": bounds})
     weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
     options: dict[str, Any] = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
-    held_out = [held_out_errors(candidate, snapshots, **options) for candidate in candidates]
+    fitted = [ParametricModel(model).fit(parameters, snapshots, groups=groups) for model in models]
+    # a search in each fit without a part would take five times as long, and choose few numbers
+    settled = [ParametricModel(model.model, clone(model.regressor_.best_decoder_)) for model in fitted]
+    held_out = [held_out_errors(candidate, snapshots, **options) for candidate in settled]
     errors = [each.mean for each in held_out]
     best = 0
     for index, error in enumerate(errors):
         # the error of one and the same model moves by a tenth from one division into folds to another
         if error < 0.9 * errors[best]:
             best = index
-    fitted = candidates[best].fit(parameters, snapshots, groups=groups)
-    fitted.held_out_ = judged(fitted, held_out[best], snapshots, X)
+    fitted[best].held_out_ = judged(fitted[best], held_out[best], snapshots, X)
     return Bunch(
-        best_model_=fitted, held_out_errors_=np.array(errors), best_index_=best, repeated_values_=_repeated_values(X)
+        best_model_=fitted[best],
+        held_out_errors_=np.array(errors),
+        best_index_=best,
+        repeated_values_=_repeated_values(X),
     )
+
+
+def _plain_models(snapshots: Any, kept: dict[str, Any]) -> list[Any]:
+    """All modes of the fields; and of their quantiles, if they are nonnegative and on a line."""
+    rows, layout = flattened(snapshots, "snapshots")
+    F, models = Rows.of(rows, "snapshots", min_rows=2), [ManifoldModel(POD(1.0, **kept))]
+    invariants, bounds = kept.pop("invariants"), kept.pop("bounds")
+    on_a_line = F.shape[1] > 3 and sum(length > 1 for length in layout.shape) == 1 and not F.mapped
+    if on_a_line and (invariants is None or isinstance(invariants, str)):
+        if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
+            kept["bounds"] = (0.0 if bounds[0] is None else np.maximum(bounds[0], 0.0), bounds[1])
+        fields = F[:]
+        if fields.min() >= 0 and (fields.max(axis=1) > 0).all():
+            models.append(QuantileRegistration(ManifoldModel(POD(1.0, invariants=None)), **kept))
+    return models
 
 
 def _repeated_values(X: NDArray[np.float64]) -> dict[int, int]:

@@ -58,6 +58,7 @@ def _fitted():
     yield "POD model", model(randsmap.POD(2), kernels(invariants="mass")).fit(F)
     yield "encoder", model(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)
     yield "shift", randsmap.ShiftRegistration(model(randsmap.POD(2), kernels())).fit(F)
+    yield "quantiles", randsmap.QuantileRegistration(model(randsmap.POD(2))).fit(np.abs(F))
     yield "forecast", randsmap.LatentForecast(randsmap.POD(2), kernels()).fit(F)
     yield "parametric", randsmap.ParametricModel(model(randsmap.POD(2)), kernels()).fit(Y, F)
 

@@ -1,0 +1,245 @@
+"""Nonnegative fields on a line as the places of their mass: fronts and pulses that move."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from randsmap._interface.callers import quiet
+from randsmap._interface.fields import FIELD_STATE
+from randsmap._interface.parameters import Parameter, estimator, parameter
+from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap.invariants import AffineInvariants, InvariantParameters, RunningInvariants, common_values, fit_estimator
+from randsmap.maps.error_bar import HOW, ErrorBar
+from randsmap.model._base import Model, model_texts
+from randsmap.model._manifold import ManifoldModel
+from randsmap.model._registration import Registration
+
+_Values = NDArray[np.float64]
+
+
+@model_texts
+@estimator
+class QuantileRegistration(Registration, Model):
+    """A manifold model of nonnegative fields on a line, by the places below which given shares of their mass lie.
+
+    Fronts and pulses that move are far from each other as fields, and near as quantiles, the inverses of the cumulative
+    sums: these are interpolated and have few modes. Decoded fields are nonnegative and have their mass by construction.
+
+    Parameters
+    ----------
+    model
+        Cloned, and fitted to the quantiles (n, 2 M + 1), in units of the line's length, without invariants, weights and
+        bounds of its own.
+    cell_weights
+        Widths of the cells, in their order on the line; mass is the sum of the cells by their widths. None: all equal.
+    bounds
+        Bounds of every decoded field, as of `InvariantParameters`; the lower one is at least 0.
+
+    Attributes
+    ----------
+    model_ : ManifoldModel
+        The fitted copy.
+    n_own : int
+        1 if the training fields have different masses: then the first latent is the mass, over their mean. Else 0, and
+        every decoded field has the mass of the training fields.
+    invariants_ : AffineInvariants
+        The mass and the bounds.
+    n_features_in_ : int
+        M, number of cells of a field.
+
+    Notes
+    -----
+    Cumulative sums are interpolated between the cells' edges, and decoded quantiles, sorted and within the line,
+    between the levels (1 - cos(pi k / 2M)) / 2, by monotone cubic splines; a decoded cell has the difference at its
+    edges. The levels are dense at both ends, where little mass covers much of the line; between two masses that are far
+    apart less than 1 / M of the mass is not resolved. Fields do not wrap around: a periodic axis is for
+    `ShiftRegistration`.
+
+    References
+    ----------
+    D. Rim and K. T. Mandli, SIAM/ASA J. Uncertain. Quantif. 6 (2018) (displacement interpolation of reduced models);
+    F. N. Fritsch and J. Butland, SIAM J. Sci. Stat. Comput. 5 (1984) (the splines).
+
+    Examples
+    --------
+    >>> import numpy as np, randsmap
+    >>> x, centre = np.linspace(0, 1, 100), np.linspace(0.2, 0.8, 15)
+    >>> pulses = np.exp(-(((x - centre[:, None]) / 0.04) ** 2))
+    >>> model = randsmap.QuantileRegistration(randsmap.ManifoldModel(randsmap.POD(0.9999))).fit(pulses)
+    >>> model.transform(pulses).shape[1] <= 3, bool(abs(model.reconstruct(pulses) - pulses).max() < 0.02)
+    (True, True)
+    """
+
+    model: Any = parameter(kw_only=False, shown="ManifoldModel")
+    cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
+    bounds: Any = parameter(default="nonnegative", shown='(lower, upper) or "nonnegative"')
+
+    _state = {
+        "n_features_in_": Count("M"),
+        "model_": Part(ManifoldModel),
+        "n_own": Parameter(int, low=0, high=1),
+        "invariants_": Part(AffineInvariants, M="M"),
+        "_mean_mass": Array(1, low=np.finfo(float).tiny),
+        "calibrated_": Part(ErrorBar, optional=True),
+        **FIELD_STATE,
+    }
+
+    lacks = {
+        **Model.lacks,
+        **dict.fromkeys(
+            ("jacobian", "jvp", "vjp"),
+            "decoded quantiles are sorted, and their splines limited: take differences of `inverse_transform`",
+        ),
+    }
+    freeze = not_frozen(
+        "C does not turn quantiles into fields. Freeze the model of the quantiles (model_.freeze()), and interpolate "
+        "its cumulative sums at the edges of the cells"
+    )
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit the model to the fields' quantiles.
+
+        Memory-mapped fields are read into memory. Negative fields, fields without mass and planes are refused.
+
+        {snapshots} {result_of_fit}
+        """
+        with restored_on_error(self):
+            dtype = getattr(X, "dtype", np.dtype(float))
+            X = self.checked_snapshots(X)
+            if X.shape[1] < 4 or sum(length > 1 for length in self.field_shape_) > 1:
+                raise ValueError(
+                    f"fields must have 4 cells at least, all along one axis, got the shape {self.field_shape_}: "
+                    "cells of a plane have no order. ShiftRegistration takes planes with one periodic axis"
+                )
+            for part in (self.model.encoder, self.model.decoder):
+                for name in ("cell_weights", "bounds"):
+                    if getattr(part, name, None) is not None:
+                        raise ValueError(
+                            f"{name} of the {type(part).__name__} inside would be those of quantiles: give them to "
+                            "the QuantileRegistration"
+                        )
+            kept = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": self.bounds}
+            given = RunningInvariants.of(InvariantParameters(**kept), X.shape[1], layout=self._field_shape)
+            if given.bounds is None or (given.bounds[0] < 0).any():
+                raise ValueError(f"bounds must be 0 or more, as the fields are, got {self.bounds!r}")
+            common = common_values(self._nonnegative(X), given, dtype)[0]
+            if common is None:
+                weights = np.ones(X.shape[1]) if given.cell_weights is None else given.cell_weights
+                kept |= {"invariant_tol": 1.0, "invariant_values": [float((X @ weights).mean())]}
+            self.n_own = int(common is None)
+            self.invariants_ = fit_estimator(InvariantParameters(**kept), X, dtype, layout=self._field_shape)
+            self._mean_mass = np.array(self.invariants_.values)
+            self.fit_inside(self.registered(X)[1])
+        return self
+
+    def _nonnegative(self, F: _Values) -> _Values:
+        """The fields without round-off below 0; ValueError if they are negative."""
+        lowest = F.min(axis=1, initial=0)
+        bad = np.flatnonzero(lowest < -1e-12 * F.max(axis=1, initial=0))  # as `InvariantParameters` lets bounds be
+        if len(bad):
+            raise ValueError(
+                f"the fields must be nonnegative, as a density, got {lowest[bad[0]]:.3g} in row {bad[0]}: a POD takes "
+                "fields of any sign, and so does ShiftRegistration"
+            )
+        return np.maximum(F, 0)
+
+    @property
+    def _widths(self) -> _Values:
+        weights = self.invariants_.cell_weights
+        return np.ones(self.n_features_in_) if weights is None else weights
+
+    @property
+    def _edges(self) -> _Values:
+        """Edges of the cells (M + 1,), from 0 to 1."""
+        edges = np.concatenate([[0.0], np.cumsum(self._widths)])
+        return edges / edges[-1]
+
+    @property
+    def _levels(self) -> _Values:
+        return (1 - np.cos(np.pi * np.arange(2 * self.n_features_in_ + 1) / (2 * self.n_features_in_))) / 2
+
+    def registered(self, F: _Values) -> tuple[_Values, _Values]:
+        """Masses over their mean (n, n_own), and quantiles (n, 2 M + 1)."""
+        sums = np.cumsum(self._nonnegative(F) * self._widths, axis=1)
+        masses = sums[:, -1:]
+        for row in np.flatnonzero(~(masses > 0)):
+            raise ValueError(f"the field in row {row} has no mass, so it has no quantiles: leave it out")
+        cumulative = np.hstack([np.zeros((len(F), 1)), sums / masses])
+        # the ends of a field are where its mass becomes more than what a solver smears
+        least = 1e-7
+        quantiles = _inverse(self._edges, cumulative, np.clip(self._levels, least, 1 - least))
+        return (masses / self._mean_mass)[:, : self.n_own], quantiles
+
+    def carried(self, own: _Values, Y: _Values, invariant_values: Any, options: dict[str, Any]) -> _Values:
+        quantiles = np.asarray(self.model_.inverse_transform(Y, **options)).reshape(len(Y), len(self._levels))
+        cumulative = _interpolated(np.sort(np.clip(quantiles, 0, 1), axis=1), self._levels, self._edges)
+        masses = self.invariants_.row_values(invariant_values, len(Y))
+        if masses is None and self.n_own:
+            masses = np.maximum(own * self._mean_mass, 0)
+        each = self._mean_mass if masses is None else masses
+        return self.invariants_.project(np.ascontiguousarray(np.diff(cumulative, axis=1) * each / self._widths), masses)
+
+    def closed_error_bar(self) -> NoReturn:
+        raise AttributeError(f"the held-out errors of the {type(self.model).__name__} are those of quantiles: {HOW}")
+
+    def _restore(self) -> None:
+        check_fitted(self, "model_")
+        if self.model_.n_features_in_ != 2 * self.n_features_in_ + 1:
+            raise ValueError(f"model_ has {self.model_.n_features_in_} quantiles, not 2 M + 1")
+
+
+# -- Monotone splines ------------------------------------------------------------------------------
+@quiet
+def _slopes(x: _Values, y: _Values) -> _Values:
+    """Slopes at knots of monotone cubic splines through y (n, k) at x (k,) or (n, k), both ascending."""
+    h, d = np.diff(x) * np.ones((len(y), 1)), np.diff(y) / np.diff(x)
+    left, right = 2 * h[:, 1:] + h[:, :-1], h[:, 1:] + 2 * h[:, :-1]
+    inner = (left + right) / (left / d[:, :-1] + right / d[:, 1:])  # 0 beside a slope of 0
+
+    def end(h0, h1, d0, d1):
+        return np.clip(((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1), 0, 3 * d0)
+
+    ends = end(h[:, 0], h[:, 1], d[:, 0], d[:, 1]), end(h[:, -1], h[:, -2], d[:, -1], d[:, -2])
+    return np.nan_to_num(np.column_stack([ends[0], inner, ends[1]]))
+
+
+def _pieces(x: _Values, y: _Values, j: NDArray[np.intp]) -> list[_Values]:
+    """Start, length, values and scaled slopes at both ends of the pieces j (n, m) of the splines through y at x."""
+    slopes, X = _slopes(x, y), np.broadcast_to(x, y.shape)
+    low, high, y0, y1, d0, d1 = (np.take_along_axis(a, i, axis=1) for a in (X, y, slopes) for i in (j, j + 1))
+    return [low, high - low, y0, y1, d0 * (high - low), d1 * (high - low)]
+
+
+def _cubic(t, y0, y1, d0, d1):
+    """The cubic on [0, 1] with these values and slopes at its ends."""
+    return y0 + t * (d0 + t * (3 * (y1 - y0) - 2 * d0 - d1 + t * (2 * (y0 - y1) + d0 + d1)))
+
+
+def _places(knots: _Values, at: _Values) -> NDArray[np.intp]:
+    """The pieces (n, m) between ascending knots (n, k) in which `at` (m,) is."""
+    found = np.array([np.searchsorted(row, at, side="right") for row in knots], dtype=np.intp)
+    return np.clip(found.reshape(len(knots), len(at)) - 1, 0, knots.shape[1] - 2)
+
+
+def _inverse(x: _Values, y: _Values, at: _Values) -> _Values:
+    """Where the splines through y (n, k) at x (k,) have the values `at` (m,): halved brackets, then a secant."""
+    low, h, *ends = _pieces(x, y, _places(y, at))
+    a, b = np.zeros_like(low), np.ones_like(low)
+    for _ in range(20):
+        middle = (a + b) / 2
+        below = _cubic(middle, *ends) < at
+        a, b = np.where(below, middle, a), np.where(below, b, middle)
+    first, last = _cubic(a, *ends), _cubic(b, *ends)
+    share = np.divide(at - first, last - first, out=np.full_like(a, 0.5), where=last > first)
+    return low + h * (a + (b - a) * np.clip(share, 0, 1))
+
+
+def _interpolated(x: _Values, y: _Values, at: _Values) -> _Values:
+    """The splines through y (k,) at x (n, k) in [0, 1], at points `at` (m,): y[0] before them, y[-1] behind them."""
+    apart = 1e-9  # of the whole, so that knots that coincide are apart
+    x = x * (1 - apart) + apart * np.linspace(0, 1, x.shape[1])
+    low, h, *ends = _pieces(x, np.broadcast_to(y, x.shape), _places(x, at))
+    return np.clip(_cubic(np.clip((at - low) / h, 0, 1), *ends), y[0], y[-1])

@@ -1,0 +1,162 @@
+"""Quantile registration: fields on a line as places of their mass."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.interpolate import PchipInterpolator
+
+import randsmap
+from randsmap import POD, ManifoldModel, ParametricModel, QuantileRegistration
+from randsmap.model._quantile import _interpolated, _inverse
+from randsmap.tuning._parametric import _plain_models
+
+
+def pulses(n=40, M=200, seed=0):
+    """Parameters, and pulses of one mass that move and widen."""
+    x = (np.arange(M) + 0.5) / M
+    P = np.random.default_rng(seed).uniform([0.3, 0.03], [0.7, 0.08], (n, 2))
+    F = np.exp(-(((x - P[:, :1]) / P[:, 1:]) ** 2))
+    return P, F / F.sum(axis=1, keepdims=True)
+
+
+def fronts(n=40, M=150, seed=1):
+    """Parameters, and fields of growing mass that end at a shock."""
+    edges = np.linspace(0, 1, M + 1)
+    P = np.random.default_rng(seed).uniform([0.2, 0.5], [0.8, 2.0], (n, 2))
+    cumulative = np.minimum(edges, P[:, :1]) + P[:, 1:] * np.minimum(edges, P[:, :1]) * P[:, :1]
+    return P, np.diff(cumulative, axis=1) * M
+
+
+def registration(modes=1.0, **options):
+    return QuantileRegistration(ManifoldModel(POD(modes, invariants=None)), **options)
+
+
+def test_splines_are_those_of_scipy_and_their_inverse():
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(size=(5, 30)), axis=1)
+    y, at = np.linspace(0, 1, 30) ** 2, np.linspace(0, 1, 200)
+    for row, values in zip(x, _interpolated(x, y, at), strict=True):
+        expected = PchipInterpolator(row, y, extrapolate=False)(at)
+        expected = np.where(at < row[0], y[0], np.where(at > row[-1], y[-1], expected))
+        # knots are moved by 1e-9, over the smallest gap between them
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-8 / np.diff(row).min() * np.diff(y).max())
+    z = np.cumsum(rng.uniform(size=(5, 30)), axis=1)
+    z = (z - z[:, :1]) / (z[:, -1:] - z[:, :1])
+    found = _inverse(np.linspace(0, 1, 30), z, at)
+    for row, places in zip(z, found, strict=True):
+        np.testing.assert_allclose(PchipInterpolator(np.linspace(0, 1, 30), row)(places), at, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("M, most", [(50, 1e-3), (100, 2e-4), (200, 5e-5)])
+def test_smooth_fields_come_back(M, most):
+    _, F = pulses(10, M)
+    assert randsmap.metrics.relative_l2(F, registration().fit(F).reconstruct(F)).max() < most
+
+
+def test_atoms_plateaus_and_empty_cells_come_back():
+    F = np.zeros((4, 120))
+    F[0, 60], F[1, 30:90], F[2, [20, 100]], F[3] = 1, 1, 0.5, 1
+    F /= F.sum(axis=1, keepdims=True)
+    found = registration().fit(F).reconstruct(F)
+    assert randsmap.metrics.relative_l2(F, found).max() < 0.03 and (found >= 0).all()
+
+
+@pytest.mark.parametrize("case", ["cells of different width", "masses", "upper bound", "a column of cells", "float32"])
+def test_decoded_fields_are_nonnegative_and_have_the_mass(case):
+    P, F = fronts() if case == "masses" else pulses()
+    options = {}
+    if case == "cells of different width":
+        options["cell_weights"] = np.linspace(1, 3, 200)
+        F = F / (F @ options["cell_weights"])[:, None]
+    elif case == "upper bound":
+        options["bounds"] = (0.0, float(F.max()))
+    fields = {"a column of cells": F[:, :, None], "float32": F.astype(np.float32)}.get(case, F)
+    model = registration(4, **options).fit(fields)
+    widths = options.get("cell_weights", np.ones(F.shape[1]))
+    assert model.n_own == (case == "masses")
+    latents = model.transform(fields)
+    far = latents + np.random.default_rng(2).normal(size=latents.shape) * latents.std(axis=0) * 3
+    G = model.inverse_transform(far)
+    assert G.shape[1:] == fields.shape[1:]
+    G = G.reshape(len(G), -1)
+    masses = np.maximum(far[:, 0], 0) * (F @ widths).mean() if model.n_own else np.full(len(G), (F @ widths).mean())
+    tolerance = 1e-6 if case == "float32" else 1e-14  # masses of float32 fields differ by as much
+    assert (np.abs(G @ widths - masses) <= tolerance * masses + 1e-15).all()
+    assert (G >= 0).all() and (G <= options.get("bounds", (0, np.inf))[1]).all()
+
+
+def test_masses_of_rows_are_given_or_the_first_latent():
+    P, F = fronts()
+    model = registration().fit(F)
+    latents = model.transform(F)
+    np.testing.assert_allclose(latents[:, 0], F.sum(axis=1) / F.sum(axis=1).mean(), rtol=1e-14)
+    given = model.inverse_transform(latents, invariant_values=2 * F.sum(axis=1))
+    np.testing.assert_allclose(given, 2 * model.inverse_transform(latents), rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(model.inverse_transform(latents, cells=[3, -1]), model.reconstruct(F)[:, [3, -1]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", [pulses, fronts])
+def test_fields_at_parameters_are_those_of_quantiles_where_these_are_better(problem, tmp_path):
+    (P, F), (new, truth) = problem(30, 80), problem(50, 80, 7)
+    result = randsmap.tuning.choose_parametric(None, P, F)
+    assert result.best_index_ == 1 and isinstance(result.best_model_.model_, QuantileRegistration)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        fields, bar = result.best_model_.predict(new, return_error=True)
+        plain = ParametricModel(ManifoldModel(POD(1.0))).fit(P, F).predict(new)
+    error = randsmap.metrics.relative_l2
+    assert error(truth, fields).mean() < 0.3 * error(truth, plain).mean()
+    assert (error(truth, fields) <= bar).mean() > 0.75
+    result.best_model_.save(tmp_path / "m.npz")
+    loaded = randsmap.load(tmp_path / "m.npz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)
+        np.testing.assert_array_equal(loaded.predict(new), fields)
+
+
+def test_fields_that_are_negative_or_of_a_plane_have_all_modes_of_pod_alone():
+    _, F = pulses(12, 40)
+    kept = {"invariants": "auto", "cell_weights": None, "bounds": None}
+    for fields in (F - 0.01, F.reshape(12, 8, 5), np.where(np.arange(12)[:, None] == 3, 0, F)):
+        assert len(_plain_models(fields, dict(kept))) == 1
+    assert len(_plain_models(F, {**kept, "invariants": np.ones((40, 1))})) == 1
+    plain, quantiles = _plain_models(F[:, :, None], {**kept, "bounds": (-1.0, 0.9)})
+    assert plain.encoder.bounds == (-1.0, 0.9) and quantiles.bounds == (0.0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda F: F - 1e-3, {}, "must be nonnegative, as a density, got -0.001 in row 0"),
+        (lambda F: F.reshape(40, 20, 10), {}, "cells of a plane have no order"),
+        (lambda F: np.where(np.arange(40)[:, None] == 3, 0, F), {}, "row 3 has no mass"),
+        (lambda F: F, {"bounds": (-1.0, None)}, "bounds must be 0 or more"),
+        (lambda F: F, {"cell_weights": np.ones(7)}, "cell_weights"),
+        (lambda F: F, {"bounds": (0.0, 1e-3)}, "bound"),
+    ],
+)
+def test_what_has_no_quantiles_is_refused(change, options, message):
+    estimator = registration(**options)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(change(pulses()[1]))
+    assert not hasattr(estimator, "model_")
+
+
+def test_what_is_new_is_checked_and_parts_inside_have_no_weights():
+    _, F = pulses()
+    model = registration().fit(F)
+    with pytest.raises(ValueError, match="nonnegative"):
+        model.transform(-F[:2])
+    with pytest.raises(ValueError, match="row 1 has no mass"):
+        model.transform(F[:2] * [[1], [0]])
+    assert model.transform(F[:0]).shape == (0, model.transform(F).shape[1])
+    assert model.inverse_transform(model.transform(F)[:0]).shape == (0, 200)
+    inside = ManifoldModel(POD(3, invariants=None, cell_weights=np.ones(401)))
+    with pytest.raises(ValueError, match="cell_weights of the POD inside"):
+        QuantileRegistration(inside).fit(F)
+    with pytest.raises(AttributeError, match="are those of quantiles: .*calibrate"):
+        model.inverse_transform(model.transform(F), return_error=True)
+    calibrated = randsmap.model.calibrate(model, F)
+    assert calibrated.inverse_transform(model.transform(F), return_error=True)[1].shape == (40,)
