@@ -139,6 +139,20 @@ def test_what_cannot_be_encoded_is_refused(rng):
         randsmap.ManifoldModel(Isomap(2), randsmap.KernelDecoder()).fit(F).freeze()
 
 
+def test_encoders_of_a_search_can_be_named(rng):
+    F, options = walk(rng, 24), {"families": "thin-plate", "n_trials": 1, "random_state": 0}
+    found = randsmap.autotune(F, encoders=["POD"], **options)
+    assert set(found.results_.encoder) == {"POD"}
+    with pytest.raises(
+        ValueError, match="encoders must be among 'DiffusionMaps', 'Isomap', 'POD', or None for all, got 'PCA'"
+    ):
+        randsmap.autotune(F, encoders="PCA", **options)
+    with pytest.raises(
+        ValueError, match="12 snapshots are too few for Isomap with 2 coordinates: allow other encoders"
+    ):
+        randsmap.autotune(F[:12], encoders="Isomap", **options)
+
+
 @pytest.mark.slow
 def test_an_encoder_by_projection_is_chosen_where_it_is_better():
     a, b = np.random.default_rng(0).uniform(0.3, 0.7, (2, 90, 1))

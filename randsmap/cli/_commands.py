@@ -341,6 +341,7 @@ def _searched(arguments, snapshots, groups, kept):
             groups=groups,
             n_trials=40 if arguments.trials is None else arguments.trials,
             families=_freezable(arguments.decoder) if arguments.freezable else arguments.decoder,
+            encoders=("DiffusionMaps", "POD") if arguments.freezable else None,
             **kept,
             random_state=arguments.seed,
         )

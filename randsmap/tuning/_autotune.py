@@ -47,6 +47,7 @@ from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
 # Values of `n_neighbors` of Isomap that are tried, if the samples are four times as many
 _NEIGHBORS = (5, 10, 20)
+_ENCODERS = "DiffusionMaps", "Isomap", "POD"
 # Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors
 _COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
 # Errors of encoders that cannot be used for the samples
@@ -68,6 +69,7 @@ def autotune(
     validation: float = 0.2,
     n_trials: int = 40,
     families: str | Iterable[str] | None = None,
+    encoders: str | Iterable[str] | None = None,
     consistency: int | str = 0,
     projection: int | str = "auto",
     invariants: Any = "auto",
@@ -108,6 +110,9 @@ def autotune(
     projection : int or "auto", default="auto"
         Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
         an encoder's held-out error by 1 %. It is chosen with the encoder, before `consistency`.
+    encoders : str or list of str, or None
+        Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD" (Isomap does not freeze). None: all. Not
+        used with a model.
     families, invariants, invariant_values, invariant_tol, bounds : optional
         As in `AutoDecoder`.
     cell_weights : array-like of shape (M,), or of a field, or None
@@ -181,7 +186,7 @@ def autotune(
     kept = {"invariants": invariants, "invariant_values": invariant_values, "invariant_tol": invariant_tol}
     decoder = AutoDecoder(**searched, **kept, cell_weights=weights, bounds=bounds)
     check_parameters(decoder)
-    search = _EncoderSearch(F, labels, decoder, alpha, rng, n_steps["projection"])
+    search = _EncoderSearch(F, labels, decoder, alpha, rng, n_steps["projection"], encoders)
     table, more, edges, sample = None, np.nan, list[str](), Sample(F, weights)
     with search_threads(len(F)):
         if model is None:
@@ -190,9 +195,8 @@ def autotune(
             n_steps["projection"] = best.projection
             by_spectrum = n_components == "auto" and max_components is None
             asked = by_spectrum and encoder.n_components == table.n_components.max()
-            if asked and (
-                labels is not None or trajectories_in_words(sample) is None
-            ):  # errors between neighbours mislead
+            # errors between neighbours mislead
+            if asked and (labels is not None or trajectories_in_words(sample) is None):
                 more = search.one_more(best) * best.error
             widths = _WIDTHS["leading"]
             if isinstance(encoder, DiffusionMaps) and not min(widths) < encoder.epsilon_scale < max(widths):
@@ -265,8 +269,16 @@ class _EncoderSearch:
     """
 
     def __init__(
-        self, F: Any, labels: Any, decoder: AutoDecoder, alpha: float, rng: Any, projection: int | str
+        self,
+        F: Any,
+        labels: Any,
+        decoder: AutoDecoder,
+        alpha: float,
+        rng: Any,
+        projection: int | str,
+        classes: str | Iterable[str] | None = None,
     ) -> None:
+        self._classes = _check_encoders(classes)
         most = 1000  # documented; the time of a comparison grows with the cube
         if len(F) > most:
             rows = np.sort(rng.permutation(len(F))[:most])
@@ -289,7 +301,10 @@ class _EncoderSearch:
         if d == "auto":
             most = max_components or estimate_n_components(self._fields, cell_weights=self._weights)
             d = max(1, min(most, len(self._fields) // _PER_COMPONENT))
-        best = leading(self._judge(self._encoders(d)))[0]
+        if not (encoders := self._encoders(d)):
+            n, given = len(self._fields), " or ".join(self._classes)
+            raise ValueError(f"{n} snapshots are too few for {given} with {d} coordinates: allow other encoders")
+        best = leading(self._judge(encoders))[0]
         for _ in range(2):  # documented: they reach half and twice the best width
             self._judge(_beside(best.encoder))
             best, before = leading(self.trials.values())[0], best
@@ -345,7 +360,8 @@ class _EncoderSearch:
         ]
         if d < min(self._fields.shape):
             encoders.append(POD(d, invariants=None))  # only encodes
-        return encoders + [Isomap(d, n_neighbors=k) for k in neighbors if 4 * k <= len(self._fields)]
+        encoders += [Isomap(d, n_neighbors=k) for k in neighbors if 4 * k <= len(self._fields)]
+        return [encoder for encoder in encoders if type(encoder).__name__ in self._classes]
 
     def _judge(self, encoders: list[Any]) -> list[_EncoderTrial]:
         """Trials of the encoders that are new; those far behind the best so far are given up, without a score."""
@@ -446,6 +462,14 @@ def _beside(encoder: Any) -> list[Any]:
         other = "leading" if encoder.select == "non-harmonic" else "non-harmonic"
         proposals.append(clone(encoder).set_params(select=other))
     return proposals
+
+
+def _check_encoders(encoders: str | Iterable[str] | None) -> tuple[str, ...]:
+    """The names of the classes; None: all. ValueError, which lists them, for others or none."""
+    names = _ENCODERS if encoders is None else (encoders,) if isinstance(encoders, str) else tuple(encoders)
+    if not names or set(names) - set(_ENCODERS):
+        raise ValueError(f"encoders must be among {', '.join(map(repr, _ENCODERS))}, or None for all, got {encoders!r}")
+    return names
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
