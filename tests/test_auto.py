@@ -253,12 +253,12 @@ def test_of_very_many_kernels_are_fitted_at_some(monkeypatch):
     monkeypatch.setattr(rm.decoders._auto, "_EXACT", 1600)
     Y, F = pulses(2200, cells=30)
     Z, G = pulses(200, seed=1, cells=30)
-    decoder = rm.AutoDecoder(families="matern", n_trials=1, random_state=0).fit(Y, F)
-    assert [part.n_centers for part in decoder.best_decoder_.decoders] == [1500] * len(decoder.best_decoder_.decoders)
-    found, bar = decoder.predict(Z, return_error=True)  # the bar is made of fits to 2000 of them
+    decoder = rm.AutoDecoder(families="thin-plate", n_trials=1, random_state=0).fit(Y, F)
+    assert [part.n_centers for part in decoder.best_decoder_.decoders] == [1500]
+    found, bar = decoder.predict(Z, return_error=True)  # the bar is made of a fit to 2000 of them, too
     error = relative(G, found)
     assert error.mean() < 1e-3 and 0.3 < decoder.held_out_error_ / error.mean() < 3
-    assert (error <= bar).mean() > 0.7
+    assert (error <= bar).mean() > 0.8
 
 
 def test_a_path_downhill_finds_the_lambda_of_all():

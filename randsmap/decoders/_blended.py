@@ -190,7 +190,14 @@ class BlendFit(Fit):
         parts = [getattr(part, "fitted", None) for part in decoders]
         if not all(isinstance(part, Fit) for part in parts):
             raise AttributeError(f"not all parts of this blend are the package's own: {HOW}")
-        P, nearest = np.stack([G - part.left_out(G, groups) for part in parts]), nearest_other(points, labels)
+        missed = np.stack([part.left_out(G, groups) for part in parts])
+        for m, part in zip(missed, self.decoders if len(G) < n else ()):
+            centers = getattr(part, "n_centers", None) or n
+            if centers < n:  # no less than the fit itself misses, over the mean share of a sample in its field
+                own = (G - part.fitted.decode(points * self.latent_scale)) / (1 - centers / n)
+                larger = np.linalg.norm(own, axis=1) > np.linalg.norm(m, axis=1)
+                m[larger] = own[larger]
+        P, nearest = G - missed, nearest_other(points, labels)
         near = G[nearest] + (points - points[nearest]) @ self.trend
         return G - geometric_median(limited(P, near, np.inf if self.limit is None else self.limit), self.smoothing)
 
