@@ -263,7 +263,7 @@ def test_models_judge_their_encoder_too():
     "model",
     [
         randsmap.ManifoldModel(randsmap.POD(0.99999)),
-        randsmap.ManifoldModel(randsmap.POD(2)),
+        randsmap.POD(6),
         randsmap.ManifoldModel(randsmap.POD(3), randsmap.KernelDecoder(length_scale=0.5, regularization=1e-8)),
     ],
     ids=["modes", "few modes", "kernel"],
@@ -272,7 +272,7 @@ def test_fields_at_parameters(model, tmp_path):
     regressor = randsmap.KernelDecoder("matern", nu=2.5, length_scale=2.0, degree=1, regularization=1e-8)
     parametric = randsmap.ParametricModel(model, regressor).fit(LATENTS, FIELDS)
     decoded, bar = parametric.predict(NEW, return_error=True)
-    assert 0.8 <= (metrics.relative_l2(TRUE, decoded) <= bar).mean() <= 0.99
+    assert 0.83 <= (metrics.relative_l2(TRUE, decoded) <= bar).mean() <= 0.99
     parametric.save(tmp_path / "model.npz")
     assert (randsmap.load(tmp_path / "model.npz").predict(NEW, return_error=True)[1] == bar).all()
     rest = ~(LATENTS > 0.7).all(axis=1)
@@ -411,6 +411,32 @@ def test_points_in_time_are_warned_of_though_some_are_repeated(rows):
     decoder = randsmap.KernelDecoder(regularization=1e-6).fit(turn, pulses(turn))
     with pytest.warns(UserWarning, match="new trajectory may be far worse"):
         decoder.predict(NEW[:1], return_error=True)
+
+
+def test_it_knows_from_distances_which_gaps_are_wide():
+    """Of points on a curve whose errors grow with the gap that they are in."""
+    place = np.random.default_rng(4).permutation(np.cumsum(np.random.default_rng(2).choice([0.2, 1.0], 300)))[:, None]
+    place /= 180
+    wave = np.hstack([np.sin(40 * place), np.cos(40 * place)])
+    test = np.random.default_rng(3).permutation(300) < 75
+    decoder = randsmap.KernelDecoder("thin-plate", degree=1, regularization=0.0).fit(place[~test], wave[~test])
+    decoded, bar = decoder.predict(place[test], return_error=True)
+    errors = metrics.relative_l2(wave[test], decoded)
+    assert spearmanr(errors, bar)[0] >= 0.6 and (errors <= bar).mean() >= 0.83
+
+
+@pytest.mark.parametrize("of_parameters", [True, False])
+def test_equal_snapshots_are_left_out_together(of_parameters):
+    latents, fields = np.tile(LATENTS[:40], (3, 1)), np.tile(FIELDS[:40], (3, 1))
+    if of_parameters:
+        noisy = fields + 1e-6 * np.random.default_rng(0).normal(size=fields.shape)
+        model = calibrate(
+            randsmap.ParametricModel(randsmap.POD(3), DECODERS["kernel"]).fit(latents, noisy), latents, noisy
+        )
+    else:
+        model = calibrate(randsmap.ManifoldModel(randsmap.POD(3), DECODERS["kernel"]).fit(fields), fields)
+    turns, groups = model.held_out_.turns.reshape(3, 40), model.held_out_.groups.reshape(3, 40)
+    assert (turns == turns[0]).all() and (groups == np.arange(40)).all() and len(np.unique(turns)) == 5
 
 
 def test_the_command_line_writes_it(tmp_path, capsys):

@@ -298,14 +298,15 @@ class Fit:
         return G
 
     def judge(self, rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Callable[..., Any]]:
-        """Norms of the fields of some training points, and a function from what their coordinates miss to errors."""
+        """Norms of the fields of some training points; errors of what their coordinates miss, left out alone or (1) in
+        blocks."""
         X, weights = self.training_points[rows], getattr(self.invariants, "cell_weights", None)
         # fields whose invariants vary are decoded with their own alone
         free: Any = self if self.invariants is None else replace(self, invariants=None)  # type: ignore[type-var]
         fields = (in_norm(free.decode(X[i : i + 256]), weights) for i in range(0, len(X), 256))
         norms = error_scales(np.concatenate([np.linalg.norm(F, axis=1) for F in fields]))
         rest = 0.0 if self.truncated is None else self.truncated
-        return norms, lambda missed: np.hypot(np.linalg.norm(missed, axis=1), rest) / norms
+        return norms, lambda missed, _: np.hypot(np.linalg.norm(missed, axis=1), rest) / norms
 
     @quiet
     def error_bar(self, judge: Callable[..., Any] | None = None) -> ErrorBar:
@@ -322,7 +323,7 @@ class Fit:
             raise AttributeError(f"an error bar needs training points that differ: all {len(X)} are left out together")
         norms, errors_of = (judge or self.judge)(rows, G[own])
         groupings = None if len(np.unique(labels)) == len(X) else bars.members(labels), bars.members(blocks)
-        errors, apart = (errors_of(self.left_out(G, each)[own]) for each in groupings)
+        errors, apart = (errors_of(self.left_out(G, each)[own], kind) for kind, each in enumerate(groupings))
         return ErrorBar(X[own], errors, norms, labels[own], np.zeros(2)).grown(blocks[own], apart)
 
     @cached_property

@@ -16,7 +16,7 @@ from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
-from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, with_error
+from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, unknown_errors, with_error
 from randsmap.maps.frozen import freeze
 from randsmap.maps.linear_map import LinearMap, ProjectedMap, jacobian, jvp, vjp
 
@@ -77,8 +77,7 @@ class LeverageOfPart:
         """The error bar without other fits: the part's."""
         part = getattr(self, f"{self.leverage_from}_", None)
         if not hasattr(type(part), "error_bar_"):
-            what = "without a decoder" if part is None else f"with a {type(part).__name__}"
-            raise AttributeError(f"the held-out errors of a {type(self).__name__} {what} are not known: {HOW}")
+            raise unknown_errors(self, " without a decoder" if part is None else f" with a {type(part).__name__}")
         ours = norm_weights(self.field_shape_, self)  # type: ignore[attr-defined]
         theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # those that it has used
         if ours is not None and not np.array_equal(ours, 1.0 if theirs is None else theirs):

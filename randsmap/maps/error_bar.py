@@ -30,10 +30,11 @@ judged_rows = partial(spread_rows, most=2000)  # of n training points, those tha
 class ErrorBar:
     """Errors that decoded fields do not exceed with a given probability.
 
-    That of a latent point is the geometric mean of the errors of the six nearest training fields, each left out of the
-    fit, times the root of its distance from the nearest (over theirs from others), times a conformal quantile: that of
-    the same ratio over the training points, each judged without itself or its group. Where the middle of the nearest
-    points is farther away than of 80 % of the training points, a power of that distance follows, by least squares from
+    That of a latent point is a power law of what is near it: of the errors of the six nearest training fields and of
+    the two nearest (geometric means), each left out of the fit, and of its distances from the nearest, from the second
+    and from the middle of both. The powers are those of a ridge regression over the training points, each judged
+    without itself or its group; what these then exceed gives the factor, a conformal quantile. Where the middle of the
+    six is farther away than of 80 % of the training points, a power of that distance follows, by least squares from
     fields left out in blocks, eighths of the points; from twice as far on also what the worst block then exceeds.
 
     References
@@ -76,9 +77,8 @@ class ErrorBar:
     @quiet
     def grown(self, blocks: _Labels, apart: _Values) -> ErrorBar:
         """With the growth that errors `apart` (n,) show, of fields left out with all of the block of each."""
-        errors, inside, away = self._judged(np.ones(len(self.errors)))
-        distances, near = _others(self._scaled, blocks)
-        beside, theirs = self._local(errors, self._scaled, distances, near, blocks)
+        errors, local, inside, away = self._judged(np.ones(len(self.errors)))
+        beside, theirs = local(self._scaled, *_others(self._scaled, blocks))
         outside = np.log(np.maximum(apart, errors.min())) - beside
         power = np.clip(theirs @ (outside - np.median(inside)) / max(theirs @ theirs, 1e-300), 0.0, 4.0)
         worst = max(np.quantile((outside - power * theirs)[own], 0.9) for own in members(blocks))
@@ -94,13 +94,13 @@ class ErrorBar:
     @quiet
     def at(self, X: _Values, coverage: float, *, absolute: bool = False) -> _Values:
         """Bounds (L,) at points X (L, d), relative to the norm of a field or `absolute`."""
-        errors, scores = self._absolute if absolute else self._relative
+        local, scores = self._absolute if absolute else self._relative
         rank = int(np.ceil(round((len(scores) + 1) * coverage, 9)))
         if rank > len(scores):  # so much cannot be known of so few
             return np.full(len(X), np.inf)
         x = np.ascontiguousarray(X / self.unit)
-        local, away = self._local(errors, x, *self.index.query(x, self._nearest[1].shape[1]))
-        bounds: _Values = np.exp(local + self._growing(away) + scores[rank - 1])
+        beside, away = local(x, *self.index.query(x, self._nearest[1].shape[1]))
+        bounds: _Values = np.exp(beside + self._growing(away) + scores[rank - 1])
         return bounds
 
     # -- Computed once, when they are first needed ---------------------------------------------------------
@@ -118,47 +118,54 @@ class ErrorBar:
         alone = len(np.unique(self.groups)) == len(np.unique(same_points(self.points)))
         return alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
 
-    @cached_property
-    def _usual(self):
-        """The distance from the middle of the nearest that 80 % of the training points do not exceed."""
-        return float(np.quantile(self._ratios(self._scaled, *self._nearest, self.groups)[1], 0.8))
+    def _local(self, errors):
+        """A function from points, their distances from the nearest and these to two logarithms.
 
-    def _ratios(self, x, distances, near, labels=None):
-        """Logarithms of distances from the nearest, and from the middle of those near, over theirs from others.
-
-        With labels points of their own group do not count among these, but in the first ratio they do: the errors of
-        those near are smaller by them, too.
+        They are of the errors to expect there, and of how much farther away than usual the points are, at least 0.
         """
-        gaps, others = self._nearest
-        theirs = gaps[near]
-        if labels is not None:
-            theirs = np.where(labels[others[near]] == labels[:, None, None], gaps[near, -1:], theirs)
-        middle = np.linalg.norm(x - self._scaled[near].mean(axis=1), axis=1)
-        spacing, whole = (np.maximum(gap.mean(axis=1), 1e-9) for gap in (theirs.min(axis=2), gaps[near, 0]))
-        at_least = 0.5  # errors are not small only because a point is one of the training points
-        return np.log(np.maximum(distances[:, 0] / whole, at_least)), np.log(np.maximum(middle / spacing, at_least))
+        least = max(0.03 * float(np.median(self._nearest[0][:, 0])), 1e-150)  # distances less than that are alike
 
-    def _local(self, errors, x, distances, near, labels=None):
-        """Logarithm of the errors near points, by the distance, and of the distance over the usual one, at least 0."""
-        ratio, middle = self._ratios(x, distances, near, labels)
-        return np.log(errors)[near].mean(axis=1) + 0.5 * ratio, np.maximum(middle - self._usual, 0)
+        def features(x, distances, near):
+            found = np.log(errors)[near]
+            middles = (np.linalg.norm(x - self._scaled[near[:, :k]].mean(axis=1), axis=1) for k in (2, 6))
+            gaps = np.log(np.maximum([*distances[:, [0, min(1, near.shape[1] - 1)]].T, *middles], least))
+            return np.column_stack([found.mean(axis=1), found[:, :2].mean(axis=1), *gaps[:3]]), gaps[3]
+
+        known, far = features(self._scaled, *self._nearest)
+        units, misses, usual = standard_deviations(known), np.log(errors) - known[:, 0], np.quantile(far, 0.9)
+        Z = (known - known.mean(axis=0)) / units
+        prior = 10.0  # as so many points say that a field errs as those near it do
+        powers = np.linalg.solve(Z.T @ Z + prior * np.eye(len(units)), Z.T @ misses) / units
+
+        def local(x, distances, near):
+            given, middle = features(x, distances, near)
+            inside = np.clip(given, known.min(axis=0), known.max(axis=0)) - known.mean(axis=0)
+            return given[:, 0] + misses.mean() + inside @ powers, np.maximum(middle - usual, 0)
+
+        return local
 
     def _growing(self, away):
         """Logarithm of the growth at distances from `_local`."""
         return self.growth[0] * away + np.clip(away / np.log(2), 0, 1) * self.growth[1]
 
     def _judged(self, sizes):
-        """Errors, none far below their mean, logarithms of those of the training points over those near, distances."""
+        """Errors, none far below their mean; `_local`; by how much the training points' exceed it, and how far away."""
         errors = self.errors * sizes
-        errors = np.maximum(errors, max(3e-3 * float(errors.mean()), 1e-200))  # where fields plateau some are 0
-        local, away = self._local(errors, self._scaled, *self._nearest, self.groups)
-        return errors, np.log(errors) - local, away
+        errors = np.maximum(errors, max(1e-3 * float(errors.mean()), 1e-200))  # where fields plateau some are 0
+        local = self._local(errors)
+        beside, away = local(self._scaled, *self._nearest)
+        return errors, local, np.log(errors) - beside, away
 
     @quiet
     def _calibrated(self, sizes):
-        """Errors, none far below their mean, and the sorted logarithms of what the training points' exceed."""
-        errors, inside, away = self._judged(sizes)
-        return errors, np.sort(inside - self._growing(away))
+        """`_local`, and the sorted logarithms of what the training points' errors exceed."""
+        _, local, inside, away = self._judged(sizes)
+        return local, np.sort(inside - self._growing(away))
+
+
+def unknown_errors(part: Any, what: str = "") -> AttributeError:
+    """Why a part has no error bar, and what to do."""
+    return AttributeError(f"the held-out errors of a {type(part).__name__}{what} are not known: {HOW}")
 
 
 def found_error_bar(self: Any, keep: bool = True) -> ErrorBar:
@@ -181,8 +188,11 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar = estimator.error_bar_
-    errors = bar.at(np.asarray(X), coverage, absolute=return_error == "absolute")
-    if bar.in_time:
+    errors, held_out = (
+        bar.at(np.asarray(X), coverage, absolute=return_error == "absolute"),
+        getattr(estimator, "held_out_", None),
+    )
+    if bar.in_time if held_out is None else held_out.along_trajectories:
         warn_caller(
             "the error bar is that of fields left out one by one, but the training points follow each other as in "
             "trajectories: a field of a new trajectory may be far worse. Leave whole ones out: AutoDecoder.fit, "
@@ -225,10 +235,13 @@ def _others(points, labels):
 
 def nearest_other(points: _Values, labels: Any = None) -> _Labels:
     """For each point (n, d) the nearest one among the others, or among those of other groups."""
-    known = np.arange(len(points)) if labels is None else labels
+    own = np.arange(len(points))
+    if labels is None:
+        near = NeighborIndex(np.ascontiguousarray(points)).query(points, 2)[1].astype(np.intp)
+        return np.where(near[:, 0] == own, near[:, 1], near[:, 0])
 
     def nearest(D: _Values, first: int) -> _Labels:
-        D[known[first : first + len(D), None] == known] = np.inf
+        D[labels[first : first + len(D), None] == labels] = np.inf
         return D.argmin(axis=1)
 
     options = {"metric": "sqeuclidean", "working_memory": 32}  # MB

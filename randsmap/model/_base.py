@@ -87,7 +87,9 @@ class HeldOutErrors:
 
     rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
     errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # scaled as by `metrics.scaled_l2`
-    groups: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # by first appearance; else rows
+    groups: NDArray[np.intp] = saved(
+        Array("k", dtype=np.intp, low=0, empty=True)
+    )  # by first appearance, as equal snapshots
     n_snapshots: int = saved(Parameter(int, low=1))  # of the fit
     n_turns: int = saved(Parameter(int, low=0))  # fits without a part of the snapshots
     n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
@@ -96,6 +98,9 @@ class HeldOutErrors:
     # latents of the rows, or parameters, and the norms of their fields: for the error bar
     points: _Values | None = saved(Array("k", "d", optional=True, empty=True), default=None)
     norms: _Values | None = saved(Array("k", low=0, optional=True, empty=True), default=None)
+    turns: Any = saved(
+        Array("k", dtype=np.intp, low=0, optional=True, empty=True), default=None
+    )  # the fit without each
 
     @property
     def error_bar(self) -> ErrorBar | None:
@@ -104,7 +109,8 @@ class HeldOutErrors:
         if self.points is None or self.norms is None or len(some) < 3 or np.ptp(self.groups[some]) == 0:
             return None
         errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error
-        return ErrorBar(self.points[some], errors[some], self.norms[some], self.groups[some], np.array([1.0, 0.0]))
+        apart = self.groups if self.turns is None or np.ptp(self.turns[some]) == 0 else self.turns
+        return ErrorBar(self.points[some], errors[some], self.norms[some], apart[some], np.array([1.0, 0.0]))
 
     @property
     def mean(self) -> float:

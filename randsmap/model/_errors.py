@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from randsmap._interface.arrays import as_array, check_samples
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import field_rows, flattened, named
 from randsmap._io.progress import steps
 from randsmap._linalg.neighbors import NeighborIndex
@@ -23,7 +24,7 @@ from randsmap._linalg.scales import error_scales, in_norm, median_norm, standard
 from randsmap.decoders import AutoDecoder
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import norm_weights
-from randsmap.maps.error_bar import neighbors_in_file
+from randsmap.maps.error_bar import nearest_other, neighbors_in_file, same_points
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
 from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, model_texts, relative_errors
 from randsmap.model._manifold import ManifoldModel, fitted_parts
@@ -86,23 +87,29 @@ def held_out_errors(
 ) -> HeldOutErrors:
     """Errors of the model's fields at snapshots that it is fitted without, in up to five parts; fits may fail.
 
-    Of n > 1000 snapshots 5000 / n parts are left out, at least one, with groups two: each costs a fit. If that is no
-    search, up to 12 groups are left out alone, with n <= 400. `cell_weights` are by default the model's.
+    Equal snapshots, or those of equal parameters, are left out together. Of n > 1000 snapshots 5000 / n parts are left
+    out, at least one, with groups two: each costs a fit. If that is no search, up to 12 groups are left out alone, with
+    n <= 400. `cell_weights` are by default the model's.
     """
     rows, layout = flattened(snapshots, "snapshots")
-    n = len(Rows.of(rows, "snapshots"))
+    F = Rows.of(rows, "snapshots")
+    n = len(F)
     labels = check_groups(groups, n)
     most, searches = 5, has_fit_parameter(_searching_part(model), "groups")  # scikit-learn's number
-    folds: Any = KFold(min(most, n), shuffle=True, random_state=random_state)
-    if labels is not None:
-        if parameters is None and not searches:
-            most = min(12, max(most, 5000 // n))
-        folds = GroupKFold(min(most, labels.max() + 1))
+    if labels is not None and parameters is None and not searches:
+        most = min(12, max(most, 5000 // n))
+    together: Any = labels
+    if labels is None:  # equal parameters, or equal snapshots, which have equal combinations of their cells
+        places = parameters if parameters is not None else F.times(np.random.default_rng(0).normal(size=(F.width, 3)))
+        together = check_groups(same_points(np.reshape(places, (n, -1))), n, least=1)
+        together = np.arange(n) if np.ptp(together) == 0 else together
+    mixed: Any = {} if labels is not None else {"shuffle": True, "random_state": random_state}
+    folds = GroupKFold(min(most, together.max() + 1), **mixed)
     least = 1 if labels is None else 2  # what an error bar needs
-    splits = list(folds.split(np.empty((n, 1)), groups=labels))[: max(least, 5000 // n)]
-    measures = {"l2": relative_errors(Rows.of(rows, "snapshots"), layout.shape, cell_weights, model)}
+    splits = list(folds.split(np.empty((n, 1)), groups=together))[: max(least, 5000 // n)]
+    measures = {"l2": relative_errors(F, layout.shape, cell_weights, model)}
     sample = Sample(rows, norm_weights(layout.shape, cell_weights, model))
-    errors, turns = np.full(n, np.nan), 0
+    errors, turn, turns = np.full(n, np.nan), np.zeros(n, np.intp), 0
     for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
@@ -121,17 +128,18 @@ def held_out_errors(
                 errors[test] = decoded_errors(decoding, latents, Rows.of(left_out), measures)["l2"]
             except (ValueError, ArithmeticError, np.linalg.LinAlgError):
                 continue
-        turns += 1
+        turn[test], turns = turns, turns + 1
     judged = np.flatnonzero(~np.isnan(errors))
     return HeldOutErrors(
         rows=judged,
         errors=errors[judged],
-        groups=judged if labels is None else labels[judged],
+        groups=together[judged],
         n_snapshots=n,
         n_turns=turns,
         n_groups=0 if labels is None else int(labels.max()) + 1,
         at_parameters=parameters is not None,
         along_trajectories=labels is None and trajectories_in_words(sample) is not None,
+        turns=turn[judged],
     )
 
 
@@ -178,7 +186,7 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
     y : array-like (n, M) or (n, *shape), or None
         The fields, for decoders and ParametricModel.
     groups : array-like (n,) or None
-        Labels of groups that are left out as a whole. None: snapshots at random.
+        Labels of groups that are left out as a whole. None: snapshots at random, equal ones together.
 
     Returns
     -------
@@ -189,6 +197,11 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
     ------
     sklearn.exceptions.NotFittedError, ValueError, TypeError
         If it is not fitted, the arrays do not fit to it, or all fits without a part fail.
+
+    Warns
+    -----
+    UserWarning
+        Without groups, if the fields of a decoder follow each other as in trajectories.
 
     Examples
     --------
@@ -210,6 +223,8 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
         raise ValueError(f"there is nothing to judge {type(estimator).__name__} by: {found.in_words}")
     if hasattr(estimator, "held_out_"):
         estimator.held_out_ = found
+    elif found.along_trajectories:
+        warn_caller(f"the {trajectories_in_words(fields)}")
     estimator.calibrated_ = found.error_bar.with_growth_of(estimator.closed_error_bar)
     return estimator
 
@@ -269,7 +284,7 @@ def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterato
 def trajectories_in_words(snapshots: Any) -> str | None:
     """A sentence if the nearest field of many snapshots is a neighbour in the file, which chance does not explain."""
     sample = Sample.of(snapshots)
-    share = neighbors_in_file(sample.rows, sample.nearest[1]) if len(sample.rows) > 2 else 0
+    share = neighbors_in_file(sample.rows, sample.nearest) if len(sample.rows) > 2 else 0
     if not share:
         return None
     return (
@@ -287,11 +302,12 @@ def folds_in_words(model: Any, snapshots: Any) -> str | None:
     if len(rows) < 3:
         return None
     Y = np.asarray(model.transform(named(model, sample.F)))
-    distances, others = _nearest(Y / standard_deviations(Y))
+    Y = Y / standard_deviations(Y)
+    others, unlike = nearest_other(Y), np.linalg.norm(points - points[sample.nearest], axis=1)
     apart = np.linalg.norm(points - points[others], axis=1)
     spread = np.sqrt((points**2).sum(axis=1).mean())
     # fields that differ much, and more than samples are apart: else an embedding may be steep, or samples sparse
-    folded = (distances < 0.01) & (apart > 0.25 * spread) & (apart > 3 * sample.nearest[0])
+    folded = (np.linalg.norm(Y - Y[others], axis=1) < 0.01) & (apart > 0.25 * spread) & (apart > 3 * unlike)
     if not folded.any():
         return None
     worst = np.flatnonzero(folded)[np.argsort(-apart[folded], kind="stable")]
@@ -331,13 +347,6 @@ class Sample:
         return cls(snapshots, norm_weights(getattr(model, "field_shape_", np.shape(snapshots)[1:]), model))
 
     @cached_property
-    def nearest(self) -> tuple[_Values, NDArray[np.intp]]:
-        """Distance and index of the nearest other point."""
-        return _nearest(self.points)
-
-
-def _nearest(points: _Values) -> tuple[_Values, NDArray[np.intp]]:
-    n = len(points)
-    distances, nearest = NeighborIndex(points).query(points, 2)
-    other = np.where(nearest[:, 0] == np.arange(n), 1, 0)
-    return distances[np.arange(n), other], nearest[np.arange(n), other].astype(np.intp)
+    def nearest(self) -> NDArray[np.intp]:
+        """The nearest other point of each."""
+        return nearest_other(self.points)

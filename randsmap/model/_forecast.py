@@ -21,15 +21,15 @@ from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows
 from randsmap._interface.parameters import Parameter, check_count, check_number, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
 from randsmap._linalg.rows import Rows, spread_rows, taken
-from randsmap._linalg.scales import SMALLEST_SHARE
+from randsmap._linalg.scales import SMALLEST_SHARE, median_norm
 from randsmap.decoders import KernelDecoder, RFNNDecoder
 from randsmap.decoders._auto import check_groups, search_threads
 from randsmap.decoders._base import is_fitted
 from randsmap.features import MonomialFeatures
 from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.error_bar import members
-from randsmap.metrics import field_norms
-from randsmap.model._base import Model, model_texts, relative_errors
+from randsmap.metrics import field_norms, scaled_l2
+from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel, fitted_parts
 
 _Values = NDArray[np.float64]
@@ -312,8 +312,9 @@ class LatentForecast(FieldOutputMixin, Model):
 
     def _learn(self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lag: int) -> None:
         """Choose the regressor, measure its held-out errors and fit it to all trajectories."""
-        measure = relative_errors(F, self.field_shape_, self.model_)
-        self._usual = measure.keywords["reference"]
+        weights = norm_weights(self.field_shape_, self.model_)
+        self._usual = median_norm(field_norms(F, cell_weights=weights))
+        measure = partial(scaled_l2, reference=self._usual, cell_weights=weights)
         angles = list(getattr(getattr(self.model_, "encoder_", self.model_), "angles", ()))
         self._lag, self._angles, self._timed = lag, np.array(angles, dtype=np.intp), bool((steps != 1).any())
 
