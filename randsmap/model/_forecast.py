@@ -25,6 +25,7 @@ from randsmap._linalg.scales import SMALLEST_SHARE, median_norm
 from randsmap.decoders import KernelDecoder, RFNNDecoder
 from randsmap.decoders._auto import check_groups, search_threads
 from randsmap.decoders._base import is_fitted
+from randsmap.encoders import POD
 from randsmap.features import MonomialFeatures
 from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.error_bar import members
@@ -111,21 +112,25 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
 
 
 def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]]:
-    """Trajectories to learn from and those that are left out: a fifth in turn, or the last quarter of a single one."""
+    """Trajectories to learn from and those that are left out: a fifth in turn, or the last quarters of a single one.
+
+    The last but one is forecast from the half before it, if that has 20 rows at least.
+    """
     if len(paths) == 1:
-        cut = len(paths[0]) - len(paths[0]) // 4
-        return [([paths[0][:cut]], [paths[0][cut - lag :]])]
+        path, quarter = paths[0], len(paths[0]) // 4
+        cuts = [len(path) - k * quarter for k in (1, 2)][: 2 if quarter >= 10 else 1]
+        return [([path[:cut]], [path[cut - lag : cut + quarter]]) for cut in cuts]
     turns = list(KFold(min(5, len(paths)), shuffle=True, random_state=0).split(paths))
     # at a bounded cost, but of nine trajectories at least (documented), which coverage=0.9 needs
     some = turns[: max(1, 5000 // sum(map(len, paths)), -(-9 // (len(paths) // len(turns))))]
     return [([paths[i] for i in learn], [paths[i] for i in left_out]) for learn, left_out in some]
 
 
-def _windows(paths: list[_Rows], lag: int, ahead: int) -> _Rows:
+def _windows(paths: list[_Rows], lag: int, ahead: int, skip: int = 0) -> _Rows:
     """Some rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
     found = []
     for path in paths:
-        rows = sliding_window_view(np.append(path, np.full(ahead - 1, -1)), lag + ahead)
+        rows = sliding_window_view(np.append(path[skip:], np.full(ahead - 1, -1)), lag + ahead)
         found.append(rows[spread_rows(len(rows), max(1, 30 // len(paths)))])
     return np.concatenate(found)
 
@@ -170,22 +175,41 @@ def _decoded(model: Any, latents: _Values, start: Any) -> Any:
     return model.inverse_transform(latents, **values)
 
 
-def _tuned(turns: list[Bunch], farthest: int) -> _Make:
-    """The regressor whose held-out forecasts are best, over a few steps ahead."""
-    farthest = min(farthest, max((turn.windows >= 0).sum(axis=1).max() - turn.lag for turn in turns))  # that these go
+def _tuned(settings: list[list[Bunch]], farthest: int, given: Any) -> tuple[int, _Make]:
+    """The setting and the regressor, unless it is given, whose held-out forecasts are best over a few steps ahead."""
+    farthest = min(farthest, max((turn.windows >= 0).sum(axis=1).max() - turn.lag for turn in settings[0]))  # these go
     at = np.unique(np.geomspace(1, farthest, 8).round().astype(int)) - 1
     scores: dict[Any, float] = {}
-    proposals = _STARTS
-    for _ in range(3):
-        for candidate in [each for each in proposals if each not in scores]:
-            errors = np.concatenate([_errors(turn, partial(_regressor, *candidate), at) for turn in turns])
-            means = np.nanmean(np.where(np.isfinite(errors), errors, np.nan), axis=0) + 1e-12  # round-off is equal
-            scores[candidate] = float(np.log(means.mean()) + np.log(means).mean())
-        kind, alike, length, strength = best = min(scores, key=scores.__getitem__)
-        proposals = [(kind, alike, length, strength * factor) for factor in (0.03, 30.0)]
-        if kind == "gaussian":
-            proposals += [(kind, alike, length * factor, strength) for factor in (0.6, 1.7)]
-    return partial(_regressor, *best)
+    makes: dict[Any, _Make] = {}
+
+    def judge(number: int, candidate: Any) -> None:
+        key = number, candidate
+        if key in scores:
+            return
+        makes[key] = partial(_regressor, *candidate) if given is None else lambda states: clone(given)
+        errors = np.concatenate([_errors(turn, makes[key], at) for turn in settings[number]])
+        means = np.nanmean(np.where(np.isfinite(errors), errors, np.nan), axis=0) + 1e-12  # round-off is equal
+        longer = 0.2 * (settings[number][0].lag - settings[0][0].lag)  # must be better by a tenth for each field more
+        scores[key] = float(np.log(means.mean()) + np.log(means).mean()) + longer
+
+    def ranked() -> list[Any]:
+        return sorted(scores, key=scores.__getitem__)
+
+    for start in _STARTS if given is None else [()]:
+        judge(0, start)
+    # elsewhere the leaders, and the linear ones, which more fields before make better than others
+    leaders = [candidate for _, candidate in ranked()[:3]] + [start for start in _STARTS if start[0] == "linear"]
+    for number in range(1, len(settings)):
+        for candidate in leaders if given is None else [()]:
+            judge(number, candidate)
+    for _ in range(2 if given is None else 0):
+        number, (kind, alike, length, strength) = ranked()[0]
+        for factor in (0.03, 30.0):
+            judge(number, (kind, alike, length, strength * factor))
+        for factor in (0.6, 1.7) if kind == "gaussian" else ():
+            judge(number, (kind, alike, length * factor, strength))
+    best = ranked()[0]
+    return best[0], makes[best]
 
 
 def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
@@ -214,23 +238,27 @@ class LatentForecast(FieldOutputMixin, Model):
     ----------
     model
         With `transform` and `inverse_transform`. It is cloned and fitted to the snapshots, in turn without parts of
-        them, unless it is fitted already: errors of fields that it has seen may be too small (a warning).
+        them, unless it is fitted already: errors of fields that it has seen may be too small (a warning). None: `POD`
+        of 99.99 % of the energy, 40 modes at most, or of all but 1e-10 of it, 60 at most, by held-out forecasts.
     regressor
         From states to rates (see Notes); cloned. None: the one of least error in held-out forecasts among linear and
         quadratic functions and `KernelDecoder` with linear trends, of several length scales and regularisations.
     lag
         Number of fields that determine the next one: 2 for waves, whose field alone does not tell the direction.
+        "auto": 1, 2 or 3, by held-out forecasts, each field more for a tenth less error at least.
 
     Attributes
     ----------
     model_, regressor_ : estimator
         The fitted copies.
+    lag_ : int
+        The number of fields that determine the next one.
     step_ : float
         Time from a forecast field to the next: the median step of the snapshots (1 without `times`).
     held_out_errors_ : ndarray (k, h)
         Errors, as by `metrics.scaled_l2`, of k forecasts 1 to h <= 100 steps ahead; infinite where a trajectory had
-        ended. These are left out in five parts (of more than 1000 snapshots fewer, but nine trajectories), of a single
-        one the last quarter.
+        ended. These are left out in five parts (of more than 1000 snapshots fewer, but nine trajectories); of a single
+        one the last quarter and, from 40 snapshots on, the one before are forecast from what precedes them.
     n_features_in_ : int
         Number M of cells of a field.
 
@@ -256,15 +284,15 @@ class LatentForecast(FieldOutputMixin, Model):
     (True, (10, 40), (10,))
     """
 
-    model: Any = parameter(kw_only=False, shown="ManifoldModel, ShiftRegistration or POD")
+    model: Any = parameter(default=None, kw_only=False, shown="ManifoldModel, ShiftRegistration, POD or None")
     regressor: Any = parameter(default=None, kw_only=False, shown="regressor or None")
-    lag: int = parameter(int, default=1, low=1)
+    lag: int | str = parameter(int, default=1, words=("auto",), low=1)
 
     _state = {
         "n_features_in_": Count("M"),
         "model_": Part("transform", n_in="M", n_out="d"),
         "regressor_": Part("predict", n_in="p", n_out="d"),
-        "_lag": Parameter(int, low=1),
+        "lag_": Parameter(int, low=1),
         "_angles": Array("a", dtype=np.intp, low=0, empty=True),  # latents that are angles
         "_timed": Parameter(bool),  # steps differ, so that the length of the next one is an input
         "_box": Array(2, "d", infinite=True),  # lowest and highest latents
@@ -295,7 +323,7 @@ class LatentForecast(FieldOutputMixin, Model):
         with restored_on_error(self), extrapolation_ignored():
             lag = check_parameters(self)["lag"]
             decodes = hasattr(self.model, "transform") and hasattr(self.model, "inverse_transform")
-            if isinstance(self.model, type) or not decodes:
+            if self.model is not None and (isinstance(self.model, type) or not decodes):
                 raise TypeError(f"model must be an estimator that encodes and decodes, got {self.model!r}")
             learns = all(hasattr(self.regressor, method) for method in ("fit", "predict", "get_params"))
             if self.regressor is not None and (isinstance(self.regressor, type) or not learns):
@@ -303,23 +331,29 @@ class LatentForecast(FieldOutputMixin, Model):
             check_samples(snapshots=snapshots, groups=groups, times=times)
             F = Rows.of(field_rows(self, snapshots, reset=True, name="snapshots"), "snapshots")
             labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F), least=1)
-            paths, steps, self.step_ = _trajectories(len(F), labels, times, lag)
+            lags, shortest = (1, 2, 3) if lag == "auto" else (lag,), int(np.unique(labels, return_counts=True)[1].min())
+            paths, steps, self.step_ = _trajectories(len(F), labels, times, lags[0])
+            room = len(F) // 4 if len(paths) == 1 else shortest - 1  # for more in all trajectories
             with search_threads(len(F)):
-                self.model_ = _fitted_model(self.model, snapshots, labels)
-                self._learn(snapshots, F, labels, paths, steps, lag)
+                self._learn(snapshots, F, labels, paths, steps, [n for n in lags if n == lags[0] or n < room])
             self.n_features_in_ = F.width
         return self
 
-    def _learn(self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lag: int) -> None:
-        """Choose the regressor, measure its held-out errors and fit it to all trajectories."""
-        weights = norm_weights(self.field_shape_, self.model_)
-        self._usual = median_norm(field_norms(F, cell_weights=weights))
-        measure = partial(scaled_l2, reference=self._usual, cell_weights=weights)
-        angles = list(getattr(getattr(self.model_, "encoder_", self.model_), "angles", ()))
-        self._lag, self._angles, self._timed = lag, np.array(angles, dtype=np.intp), bool((steps != 1).any())
+    def _learn(
+        self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lags: list[int]
+    ) -> None:
+        """Choose lag, modes and regressor, measure held-out errors, and fit to all trajectories."""
+        parts = _parts(paths, max(lags))
+        if self.model is None:
+            most = min(sum(map(len, learn)) for learn, _ in parts) - 1
+            found = [(POD(1 - rest).fit(snapshots).n_components_, few) for rest, few in ((1e-4, 40), (1e-10, 60))]
+            models: list[Any] = [ManifoldModel(POD(k)) for k in dict.fromkeys(min(most, *pair) for pair in found)]
+        else:
+            models = [_fitted_model(self.model, snapshots, labels) if is_fitted(self.model) else self.model]
 
-        def learned(model: Any, learn: list[_Rows], most: int) -> Bunch:
+        def learned(model: Any, learn: list[_Rows], most: int, lag: int) -> Bunch:
             """Latents, where they may go, and states, rates and numbers of trajectories to fit a regressor to."""
+            angles = list(getattr(getattr(model, "encoder_", model), "angles", ()))
             Z = _latents(model, snapshots, paths, angles)
             seen = Z[np.concatenate(learn)]
             ranges = np.ptp(seen, axis=0)
@@ -331,25 +365,36 @@ class LatentForecast(FieldOutputMixin, Model):
                 windows = windows[np.sort(np.random.default_rng(0).permutation(len(windows))[:most])]
             past, between = Z[windows[:, :-1]], steps[windows[:, :-1]]
             rates = (Z[windows[:, -1]] - past[:, -1]) / between[:, -1:]
-            found = Bunch(model=model, Z=Z, box=box, angles=self._angles, timed=self._timed)
+            timed = bool((steps != 1).any())
+            found = Bunch(model=model, Z=Z, box=box, angles=np.array(angles, dtype=np.intp), timed=timed)
             return Bunch(pairs=(_states(found, past, between), rates, labels[windows[:, 0]]), **found)
 
-        parts, turns = _parts(paths, lag), []
-        farthest = min(100, max(len(path) - lag for _, left_out in parts for path in left_out))
-        for learn, left_out in parts:
-            rows = np.sort(np.concatenate(learn))
-            others = self._field_shape.restored(taken(flattened(snapshots, "snapshots")[0], rows, "snapshots"))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots has given them
-                model = _fitted_model(self.model, others, labels[rows])
-            windows = _windows(left_out, lag, farthest)
-            turns.append(
-                Bunch(F=F, measure=measure, steps=steps, lag=lag, windows=windows, **learned(model, learn, 700))
-            )
-        make = _tuned(turns[:3], farthest) if self.regressor is None else lambda states: clone(self.regressor)
-        self.held_out_errors_ = np.concatenate([_errors(turn, make, np.arange(farthest)) for turn in turns])
-        self._runs = np.concatenate([labels[turn.windows[:, 0]] for turn in turns])
-        whole = learned(self.model_, paths, 4000)
+        weights = norm_weights(self.field_shape_, models[0])
+        self._usual = median_norm(field_norms(F, cell_weights=weights))
+        measure = partial(scaled_l2, reference=self._usual, cell_weights=weights)
+        farthest = min(100, max(len(path) - max(lags) for _, left_out in parts for path in left_out))
+        settings: list[list[Bunch]] = []
+        for model in models:
+            turns: list[list[Bunch]] = [[] for _ in lags]
+            for learn, left_out in parts:
+                rows = np.sort(np.concatenate(learn))
+                others = self._field_shape.restored(taken(flattened(snapshots, "snapshots")[0], rows, "snapshots"))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
+                    fitted = _fitted_model(model, others, labels[rows])
+                for own, lag in zip(turns, lags):
+                    windows = _windows(left_out, lag, farthest, max(lags) - lag)
+                    turn = Bunch(F=F, measure=measure, steps=steps, lag=lag, windows=windows)
+                    own.append(Bunch(**turn, **learned(fitted, learn, 700, lag)))
+            settings += turns
+        best, make = _tuned([turns[:3] for turns in settings], farthest, self.regressor)
+        turns_of_best = settings[best]
+        chosen, self.lag_ = models[best // len(lags)], lags[best % len(lags)]
+        self.held_out_errors_ = np.concatenate([_errors(turn, make, np.arange(farthest)) for turn in turns_of_best])
+        self._runs = np.concatenate([labels[turn.windows[:, 0]] for turn in turns_of_best])
+        self.model_ = chosen if is_fitted(chosen) else _fitted_model(chosen, snapshots, labels)
+        whole = learned(self.model_, paths, 4000, self.lag_)
+        self._angles, self._timed = whole.angles, whole.timed
         self.regressor_, self._box = _fitted(make, *whole.pairs), whole.box
 
     def forecast(
@@ -360,7 +405,7 @@ class LatentForecast(FieldOutputMixin, Model):
         Parameters
         ----------
         fields : array-like (k, M) or (k, *field_shape_)
-            History of one trajectory (others have calls of their own), k >= lag; the last row is the present.
+            History of one trajectory (others have calls of their own), k >= ``lag_``; the last row is the present.
         n_steps : int
             Number of fields, `step_` apart as those of the history.
         return_error : bool or "absolute"
@@ -386,7 +431,7 @@ class LatentForecast(FieldOutputMixin, Model):
         n_steps = check_count(n_steps, "n_steps")
         how = Parameter(bool, words=("absolute",)).check(return_error, "return_error")
         coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
-        rows, lag = field_rows(self.model_, fields, name="fields"), self._lag
+        rows, lag = field_rows(self.model_, fields, name="fields"), self.lag_
         n = len(Rows.of(rows, "fields", min_rows=0))
         if n < lag:
             raise ValueError(f"fields must hold at least the last {lag} of a trajectory (lag), got {n}")
@@ -419,7 +464,7 @@ class LatentForecast(FieldOutputMixin, Model):
         raise AttributeError("errors of forecasts grow with the steps: forecast(..., return_error=True) returns them")
 
     def _restore(self) -> None:
-        known = len(self._angles) + self._timed + self._lag * self._box.shape[1]
+        known = len(self._angles) + self._timed + self.lag_ * self._box.shape[1]
         if not hasattr(self.model_, "inverse_transform") or self.regressor_.n_features_in_ != known:
             raise ValueError(f"model_ must decode, and regressor_ take {known} numbers")
         angles, (lowest, highest) = self._angles, self._box
