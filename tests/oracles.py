@@ -174,3 +174,77 @@ def encode(rows, offset, values, row, a):
     p /= p.sum()
     psi = values @ p
     return psi, ((values - psi[:, None]) * p) @ rows[row].T
+
+
+# -- Blends ------------------------------------------------------------------------------------------
+def geometric_median(P, smoothing):
+    """The points x (n, r) that minimise the sum of distances to the points P (K, n, r), for each of n.
+
+    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable. Steps are those of
+    Newton's method, damped where that is better, or of Weiszfeld's iteration, x = sum_k w_k p_k with w_k ~ 1 / |x -
+    p_k|. E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
+    """
+    if len(P) <= 2:  # of one or two points the mean is a median
+        return P.mean(axis=0)
+    # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
+    R = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
+    C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])
+    rows = np.arange(len(R))
+    starts = np.concatenate([C.mean(axis=0)[None], _medians_at_points(C, smoothing)])
+    x = starts[np.argmin([_smoothed_distances(start - C, smoothing).sum(axis=0) for start in starts], axis=0), rows]
+    for _ in range(50):  # a guard
+        E = x - C
+        d = _smoothed_distances(E, smoothing)
+        newton = hessian_solve(E, d, np.einsum("knr,kn->nr", E, 1 / d)[:, None])[:, 0]
+        trials = np.stack([*(x - damping * newton for damping in (1.0, 0.3, 0.1, 0.03)), _weighted(C, 1 / d)])
+        sums = np.stack([_smoothed_distances(trial - C, smoothing).sum(axis=0) for trial in trials])
+        sums[0] *= 1 - 1e-14  # Newton's step where round-off would decide
+        new = trials[sums.argmin(axis=0), rows]
+        change = np.linalg.norm(new - x, axis=1) / d.mean(axis=0)
+        x = new
+        if change.max(initial=0) < 1e-11:
+            break
+    return _weighted(P, 1 / _smoothed_distances(x - C, smoothing))
+
+
+def _medians_at_points(C, smoothing):
+    """For each of the points C (K, n, r) the median if it is that point, to the order of the smoothing; else the mean.
+
+    It is if the unit vectors to the others have a sum no longer than the number of points that coincide.
+    """
+    E = C - C[:, None]
+    d = np.linalg.norm(E, axis=-1)
+    apart = d > smoothing
+    pull = np.einsum("jknr,jkn->jnr", E, np.divide(1, d, out=np.zeros(d.shape), where=apart))
+    left = np.count_nonzero(~apart, axis=1) ** 2 - np.einsum("jnr,jnr->jn", pull, pull)
+    step = np.divide(smoothing, np.sqrt(np.abs(left)), out=np.zeros(left.shape), where=left > 0)
+    return np.where((left > 0)[..., None], C + pull * step[..., None], C.mean(axis=0))
+
+
+def _smoothed_distances(E, smoothing):
+    """sqrt(|e|^2 + eps^2) (K, n) of vectors E (K, n, r)."""
+    return np.sqrt(np.einsum("knr,knr->kn", E, E) + smoothing**2)
+
+
+def _weighted(P, weights):
+    """Means (n, r) of the points P (K, n, r) with these weights (K, n)."""
+    return np.einsum("knr,kn->nr", P, weights / weights.sum(axis=0))
+
+
+def hessian_solve(E, d, T):
+    """H^-1 T (n, c, r), H = sum_k (I - e_k e_k^T / d_k^2) / d_k the Hessian of the sum of distances d (K, n).
+
+    By the K directions e_k (K, n, r) of the points from x (Woodbury).
+    """
+    q = 1 / d
+    a = q.sum(axis=0)[:, None, None]
+    V = np.moveaxis(E * q[..., None], 0, 1)  # (n, K, r): rows e_k / d_k
+    S = -np.einsum("njr,nkr->njk", V, V)
+    K = len(E)
+    S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
+    VT = np.einsum("nkr,ncr->nkc", V, T)
+    try:
+        inner = np.linalg.solve(S, VT)
+    except np.linalg.LinAlgError:  # all fields on a line, along which the sum of distances is flat
+        inner = np.linalg.pinv(S, hermitian=True) @ VT
+    return (T + np.einsum("nkr,nkc->ncr", V, inner)) / a

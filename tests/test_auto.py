@@ -18,6 +18,7 @@ from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
 from randsmap.reports import evaluate
 from randsmap.tuning import FAMILIES
 
+import oracles
 from helpers import FittedFeatures
 
 
@@ -46,6 +47,14 @@ def test_geometric_median_minimises_the_sum_of_distances():
 
         found = minimize(total, x[i] + 0.1, method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12})
         assert total(x[i]) <= found.fun + 1e-9
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("count, size", [(3, 2), (12, 40), (7, 3), (2, 5)])
+def test_geometric_median_is_that_of_numpy(count, size):
+    P = np.random.default_rng(1).normal(size=(count, 20, size))
+    P[-1, :5] = P[0, :5]
+    assert np.abs(geometric_median(P, 1e-9) - oracles.geometric_median(P, 1e-9)).max() < 1e-12
 
 
 def test_geometric_median_survives_points_that_coincide():

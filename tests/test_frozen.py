@@ -32,6 +32,7 @@ from randsmap import (
     KNNDecoder,
     ManifoldModel,
     MaternFeatures,
+    MonomialFeatures,
     MultiscaleFourierFeatures,
     ParametricModel,
     RANDSMAPDecoder,
@@ -73,6 +74,15 @@ DECODERS = {
     "ddm-expanded": DoubleDiffusionMapsDecoder(**MASS),
     "ddm-harmonics": DoubleDiffusionMapsDecoder(rank=8, **MASS),
     "ddm-many-harmonics": DoubleDiffusionMapsDecoder(rank=21, center=False, **MASS),
+    "monomials": RANDSMAPDecoder(MonomialFeatures(3), latent_scale="std"),
+    "k-nn": KNNDecoder(4, latent_scale="std"),
+    "blend": BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0), KernelDecoder("matern")], **MASS),
+    "blend-limited": BlendedDecoder(
+        [KernelDecoder(), KNNDecoder(3), BlendedDecoder([KernelDecoder(degree=1)]), RFNNDecoder(random_state=1)],
+        limit=0.02,
+        bounds="nonnegative",
+        **MASS,
+    ),
 }
 
 
@@ -222,6 +232,14 @@ def test_pod(bounds):
     np.testing.assert_allclose(frozen.jvp(X, V), pod.inverse_jvp(X, V), rtol=0, atol=1e-13)
     np.testing.assert_allclose(frozen.vjp(X, U), pod.inverse_vjp(X, U), rtol=0, atol=1e-13)
     np.testing.assert_allclose(frozen.jacobian(X), pod.inverse_jacobian(X), rtol=0, atol=1e-13)
+
+
+def test_any_regressor_that_c_knows_freezes_with_the_invariants_of_another():
+    Y, F = random_problem(70, M, 2, seed=3, constant={4: 0.02})
+    decoder = ConservativeRegressor(RFNNDecoder(MonomialFeatures(2)), bounds="nonnegative").fit(Y, F)
+    frozen, X = decoder.freeze(), points(Y)
+    assert (frozen.predict(X) == np.vstack([decoder.predict(x[None]) for x in X])).all()
+    assert np.abs(frozen.predict(X).sum(axis=1) - 1).max() < 1e-13 and frozen.predict(X).min() >= 0
 
 
 def test_one_dimensional_fields():
@@ -408,7 +426,8 @@ def test_batches_tell_the_box():
 
 # -- Models ----------------------------------------------------------------------------------------
 def model(encoder, decoder, n=90):
-    return ManifoldModel(encoder, decoder).fit(random_problem(n, M, 2, seed=3, constant={4: 0.02})[1])
+    steps = 2 if isinstance(decoder, BlendedDecoder) else 0
+    return ManifoldModel(encoder, decoder, projection=steps).fit(random_problem(n, M, 2, seed=3, constant={4: 0.02})[1])
 
 
 MODELS = {
@@ -416,6 +435,8 @@ MODELS = {
     "diffusion maps, alpha = 0": (DiffusionMaps(2, alpha=0.0, select=[1, 3]), RANDSMAPDecoder(random_state=0)),
     "POD": (POD(3, **MASS), RFNNDecoder(random_state=0)),
     "POD alone": (POD(4, **MASS), None),
+    "mixtures that the encoder chooses": (DiffusionMaps(2), KNNDecoder(4, objective="encoder")),
+    "blend, projected": (POD(2, **MASS), BlendedDecoder([KernelDecoder(), KNNDecoder(3), KernelDecoder("matern")])),
 }
 
 
@@ -473,9 +494,8 @@ def test_shorter_encoders(options, promised):
 def test_models_that_cannot_be_frozen_say_why():
     for encoder, decoder, message in (
         (PCA(2), RFNNDecoder(random_state=0), r"a model with a PCA cannot be frozen: .* by decoder_\.freeze\(\)$"),
-        (DiffusionMaps(2), Ridge(), "a model with a Ridge cannot be frozen: .* and kernels$"),
-        (PCA(2), None, "a model with a PCA cannot be frozen: .* and kernels$"),
-        (DiffusionMaps(2), KNNDecoder(), "KNNDecoder cannot be frozen"),
+        (DiffusionMaps(2), Ridge(), "a model with a Ridge cannot be frozen: .* decoders$"),
+        (PCA(2), None, "a model with a PCA cannot be frozen: .* decoders$"),
         (DiffusionMaps(2, n_neighbors=20), KernelDecoder(), "an encoder with n_neighbors"),
     ):
         with pytest.raises(TypeError, match=message):
@@ -491,17 +511,18 @@ def test_what_cannot_be_frozen_says_why():
     Y, F = random_problem(30, M)
     with pytest.raises(NotFittedError):
         RANDSMAPDecoder().freeze()
-    with pytest.raises(TypeError, match="KNNDecoder cannot be frozen"):
-        KNNDecoder().fit(Y, F).freeze()
-    with pytest.raises(TypeError, match="ConservativeRegressor cannot be frozen"):
-        ConservativeRegressor(Ridge()).fit(Y, F).freeze()
-    for features in (PolynomialFeatures(2, include_bias=False), PCA(1), randsmap.MonomialFeatures()):
+    for part, reason in ((Ridge(), "C does not know a Ridge"), (KernelDecoder(**MASS), "has invariants of its own")):
+        with pytest.raises(TypeError, match=f"ConservativeRegressor cannot be frozen: .*{reason}"):
+            ConservativeRegressor(part).fit(Y, F).freeze()
+    for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
         reason = f"RFNNDecoder cannot be frozen: .* the features of {type(features).__name__}. Fit one with random"
         with pytest.raises(TypeError, match=reason):
             RFNNDecoder(features).fit(Y, F).freeze()
-    blend = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0)]).fit(Y, F)
-    with pytest.raises(TypeError, match="BlendedDecoder cannot be frozen: .* Fit a clone of one"):
-        blend.freeze()
+    for part in (Ridge(), RFNNDecoder(PCA(1))):
+        with pytest.raises(TypeError, match=f"BlendedDecoder cannot be frozen: .* its parts, {type(part).__name__}"):
+            BlendedDecoder([KernelDecoder(), part]).fit(Y, F).freeze()
+    with pytest.raises(TypeError, match="KNNDecoder cannot be frozen: an image mixes at most 1024 fields"):
+        KNNDecoder(1100).fit(*random_problem(1200, 5)).freeze()
     aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
     for other in (ShiftRegistration(aligned), ParametricModel(aligned)):
         with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
@@ -675,8 +696,10 @@ def test_what_is_decoded_is_finite_or_names_its_row(name):
     decoder = sklearn.base.clone(FAR[name]).fit(Y, 1e120 * F)
     X = np.vstack([Y[:1], [[-1e139, 1e139]]])
     forms = [decoder]
+    if name != "any":
+        forms.append(decoder.freeze())
     if name in ("thin-plate", "conserved", "bounds", "harmonics", "sigmoid"):
-        forms += [decoder.freeze(), decoder.freeze(kind="table", tol=1e-2)]
+        forms.append(decoder.freeze(kind="table", tol=1e-2))
     refused = [finite_or_named(door) for form in forms for door in far_doors(form, X)]
     assert any(refused) or name in ("neighbours", "harmonics", "sigmoid", "limited")
 

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 KERNELS = Path(__file__).resolve().parent.parent / "src" / "randsmap" / "_kernels"
-FILES = ("dispatch", "features", "gradients", "distances", "decode", "projection", "bounds", "image", "runtime")
+FILES = ("dispatch", "features", "gradients", "distances", "decode", "projection", "bounds", "blend", "simplex")
+FILES += ("image", "runtime")
 START = """\
 /* randsmap: decoded fields in a simulation loop. One file of the C library, made by tools/amalgamate.py; its interface
  * is randsmap.h.

@@ -19,7 +19,7 @@ from randsmap._interface.arrays import as_array, cache_aligned, check_beside, ch
 from randsmap._interface.callers import compiled, extrapolation_is_ignored, quiet
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, FieldShape, field_rows, flattened, output
 from randsmap._interface.parameters import check_choice, estimator, parameter
-from randsmap._interface.state import Count, Part, not_frozen, restored_on_error
+from randsmap._interface.state import Count, Part, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
@@ -196,13 +196,11 @@ PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents
 PROTOCOL += ("tangents_at",)
 
 
+@shared_texts
 class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEstimator):
     """A regressor from latent points to fields, whose `fit` keeps their `_field_shape`."""
 
-    freeze = not_frozen(
-        "its fields are not [1 | phi(y)] A with functions phi that C knows. Random-feature, kernel and "
-        "double-diffusion-map decoders and POD can"
-    )
+    freeze = freeze
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the decoded fields (higher is better, 0 at best).
@@ -502,7 +500,6 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
     """
 
     coef_ = of_fit("coefficients")
-    freeze = freeze
 
     @compiled
     def predict(

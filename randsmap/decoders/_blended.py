@@ -14,14 +14,16 @@ from randsmap._interface.arrays import cache_aligned
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Part, immutable, saved
 from randsmap._interface.texts import shared_texts
+from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
 from randsmap._linalg.svd import principal_coordinates
+from randsmap._parallel import parallel_rows
 from randsmap.decoders._base import FIT_STATE, FieldRegressor, Fit, HoldsFit, LinearDecoder, of_fit, require
 from randsmap.invariants import AffineInvariants, InvariantParameters
 from randsmap.maps.error_bar import HOW, judged_rows, nearest_other
 from randsmap.maps.extrapolation import FACTOR, Leverage
-from randsmap.maps.linear_map import LinearMap
+from randsmap.maps.linear_map import Basis, LinearMap, mixture_basis
 
 _Values = NDArray[np.float64]
 
@@ -31,102 +33,27 @@ def linear_trend(X: _Values, G: _Values) -> _Values:
     return np.linalg.lstsq(X - X.mean(axis=0), G - G.mean(axis=0), rcond=None)[0]
 
 
-def limit_factors(E: _Values, limit: Any) -> _Values:
-    """Factors <= 1 (...) by which vectors E (..., r) become no longer than `limit`."""
-    distance = np.linalg.norm(E, axis=-1)
-    return np.divide(limit, distance, out=np.ones_like(distance), where=distance > limit)
-
-
 def limited(P: _Values, near: _Values, limit: Any) -> _Values:
     """Fields P (..., n, r) no further than `limit` from the fields `near` (n, r): on the segment between both."""
     E = P - near
-    factors = limit_factors(E, limit)[..., None]
-    far = factors < 1
-    return np.where(far, near + E * factors, P) if far.any() else P
+    distance = np.linalg.norm(E, axis=-1)[..., None]
+    far = distance > limit
+    return np.where(far, near + E * np.divide(limit, distance, out=np.ones_like(distance), where=far), P)
 
 
 def geometric_median(P: _Values, smoothing: float) -> _Values:
     """The points x (n, r) that minimise the sum of distances to the points P (K, n, r), for each of n.
 
-    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable. Steps are those of
-    Newton's method, damped where that is better, or of Weiszfeld's iteration, x = sum_k w_k p_k with w_k ~ 1 / |x -
-    p_k|. E. Weiszfeld, Tohoku Math. J. 43 (1937); Y. Vardi and C.-H. Zhang, PNAS 97 (2000).
+    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable (blend.c).
     """
-    if len(P) <= 2:  # of one or two points the mean is a median
-        return P.mean(axis=0)
-    # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
-    R: Any = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
-    C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])
-    rows = np.arange(len(R))
-    starts = np.concatenate([C.mean(axis=0)[None], _medians_at_points(C, smoothing)])
-    x = starts[np.argmin([_smoothed_distances(start - C, smoothing).sum(axis=0) for start in starts], axis=0), rows]
-    for _ in range(50):  # a guard
-        E = x - C
-        d = _smoothed_distances(E, smoothing)
-        newton = hessian_solve(E, d, np.einsum("knr,kn->nr", E, 1 / d)[:, None])[:, 0]
-        trials = np.stack([*(x - damping * newton for damping in (1.0, 0.3, 0.1, 0.03)), _weighted(C, 1 / d)])
-        sums = np.stack([_smoothed_distances(trial - C, smoothing).sum(axis=0) for trial in trials])
-        sums[0] *= 1 - 1e-14  # Newton's step where round-off would decide
-        new = trials[sums.argmin(axis=0), rows]
-        change = np.linalg.norm(new - x, axis=1) / d.mean(axis=0)
-        x = new
-        if change.max(initial=0) < 1e-11:
-            break
-    return _weighted(P, 1 / _smoothed_distances(x - C, smoothing))
-
-
-def _medians_at_points(C, smoothing):
-    """For each of the points C (K, n, r) the median if it is that point, to the order of the smoothing; else the mean.
-
-    It is if the unit vectors to the others have a sum no longer than the number of points that coincide.
-    """
-    E = C - C[:, None]
-    d = np.linalg.norm(E, axis=-1)
-    apart = d > smoothing
-    pull = np.einsum("jknr,jkn->jnr", E, np.divide(1, d, out=np.zeros(d.shape), where=apart))
-    left = np.count_nonzero(~apart, axis=1) ** 2 - np.einsum("jnr,jnr->jn", pull, pull)
-    step = np.divide(smoothing, np.sqrt(np.abs(left)), out=np.zeros(left.shape), where=left > 0)
-    return np.where((left > 0)[..., None], C + pull * step[..., None], C.mean(axis=0))
-
-
-def _smoothed_distances(E, smoothing):
-    """sqrt(|e|^2 + eps^2) (K, n) of vectors E (K, n, r)."""
-    return np.sqrt(np.einsum("knr,knr->kn", E, E) + smoothing**2)
-
-
-def _weighted(P, weights):
-    """Means (n, r) of the points P (K, n, r) with these weights (K, n)."""
-    return np.einsum("knr,kn->nr", P, weights / weights.sum(axis=0))
-
-
-def hessian_solve(E: _Values, d: _Values, T: _Values) -> _Values:
-    """H^-1 T (n, c, r), H = sum_k (I - e_k e_k^T / d_k^2) / d_k the Hessian of the sum of distances d (K, n).
-
-    By the K directions e_k (K, n, r) of the points from x (Woodbury).
-    """
-    q = 1 / d
-    a = q.sum(axis=0)[:, None, None]
-    V = np.moveaxis(E * q[..., None], 0, 1)  # (n, K, r): rows e_k / d_k
-    S = -np.einsum("njr,nkr->njk", V, V)
-    K = len(E)
-    S[:, np.arange(K), np.arange(K)] += a[:, :, 0] / q.T
-    VT = np.einsum("nkr,ncr->nkc", V, T)
-    try:
-        inner = np.linalg.solve(S, VT)
-    except np.linalg.LinAlgError:  # all fields on a line, along which the sum of distances is flat
-        inner = np.linalg.pinv(S, hermitian=True) @ VT
-    return (T + np.einsum("nkr,nkc->ncr", V, inner)) / a
+    P, out = np.ascontiguousarray(P), np.empty(P.shape[1:])
+    parallel_rows(lambda rows: _kernel.medians(P, rows.start, rows.stop, smoothing, out), len(out), 64)
+    return out
 
 
 def median_smoothing(G: _Values) -> float:
     """The smoothing of medians of fields with the coordinates G (n, r): 1e-9 of their root mean square."""
     return max(1e-9 * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
-
-
-def _across(T, c, u):
-    """c (I - u u^T) T for tangents T (n, c, r), numbers c (n,) and vectors u (n, r)."""
-    u = u[:, None, :]
-    return c[:, None, None] * (T - u * np.sum(u * T, axis=-1, keepdims=True))
 
 
 def _without_invariants(decoder):
@@ -165,11 +92,6 @@ class BlendFit(Fit):
 
     training_points = property(lambda self: self.points * self.latent_scale)
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
-    not_frozen = (
-        "C knows feature maps and kernels, not the median of several decoders' fields. Fit a clone of one of its "
-        "`decoders` (of an AutoDecoder best_decoder_.decoders), with the invariants, bounds and weights that it shall "
-        "keep, and freeze that"
-    )
 
     @cached_property
     def index(self) -> NeighborIndex:
@@ -204,9 +126,40 @@ class BlendFit(Fit):
     def fields_of(self, G):
         return self.coefficients[0] + G @ self.coefficients[1:]
 
+    @property
+    def maps(self) -> list[Any]:
+        """The parts' maps, None of one that C does not know."""
+        maps = [part.fitted.linear_map if isinstance(part, HoldsFit) else None for part in self.decoders]
+        return [found if isinstance(getattr(found, "basis", None), Basis) else None for found in maps]
+
     @cached_property
     def linear_map(self) -> LinearMap:
-        return LinearMap(self, self.coefficients, self.invariants)
+        known = None not in self.maps
+        return LinearMap(self._median(known) if known else self, self.coefficients, self.invariants)
+
+    def _median(self, known):
+        """The functions of C: the median of what the parts decode or, where one is unknown, of what it is given."""
+        limit, (d, r), arrays = np.inf if self.limit is None else self.limit, self.trend.shape, {}
+        if known and limit < np.inf:
+            near = mixture_basis(self.training_points, self.latent_scale, 1).arrays
+            arrays = near | {"near_fields": self.coordinates, "trend": self.trend}
+        return Basis(
+            kind=_kernel.MEDIAN,
+            n_components=d if known else (len(self.decoders) + 1) * r,
+            limit=limit,
+            smoothing=self.smoothing,
+            arrays=arrays,
+            parts=tuple(self.maps) if known else (),
+        )
+
+    @property
+    def of_values(self) -> Basis:
+        return self._median(False)
+
+    @property
+    def not_frozen(self) -> str:
+        part = self.decoders[self.maps.index(None)]
+        return f"C does not know one of its parts, {type(part).__name__}"
 
     @property
     def leverage_parts(self) -> list[Any]:
@@ -227,64 +180,29 @@ class BlendFit(Fit):
         training = at(points)
         return Leverage(at, points, training, training, limit=FACTOR)
 
-    def _parts(self, X):
-        """Fields of the decoders before the limit (K, n, r), those that they must be near, and the limit."""
+    # -- Of parts that C does not know: their fields side by side, and those that they must be near -----------
+    def values(self, X: _Values) -> _Values:
         # the blend has checked X
         parts = (part.fitted.decode if isinstance(part, HoldsFit) else part.predict for part in self.decoders)
-        P = np.stack([decode(X).reshape(len(X), self.coordinates.shape[1]) for decode in parts])
         x = X / self.latent_scale
         nearest = self.index.query(x, 1)[1][:, 0]
         near = self.coordinates[nearest] + (x - self.points[nearest]) @ self.trend
-        return P, near, np.inf if self.limit is None else self.limit
-
-    def values(self, X: _Values) -> _Values:
-        return geometric_median(limited(*self._parts(X)), self.smoothing)
-
-    # -- Derivatives -------------------------------------------------------------------------------
-    # x solves sum_k e_k / d_k = 0 with e_k = x - p_k and d_k = sqrt(|e_k|^2 + eps^2), so H dx = sum_k W_k dp_k with
-    # W_k = (I - e_k e_k^T / d_k^2) / d_k and H = sum_k W_k; of one or two parts W_k = I / K and H = I. The limited
-    # field p_k of a part that decodes q_k has dp_k = S_k dq_k + (I - S_k) dnear, near the field that it must be near,
-    # and S_k = c_k (I - u_k u_k^T) with u_k the direction of q_k - near; c_k = 1 and u_k = 0 within the limit.
-    def _linearised(self, X):
-        """Numbers (K, n) and vectors (K, n, r) of the matrices S_k, those of W_k, and the solver of H x = t."""
-        P, near, limit = self._parts(X)
-        E = P - near
-        factors, lengths = limit_factors(E, limit), np.linalg.norm(E, axis=2)[..., None]
-        limits = factors, np.divide(E, lengths, out=np.zeros(P.shape), where=factors[..., None] < 1)
-        P = limited(P, near, limit)
-        if len(P) <= 2:
-            return limits, (np.full(P.shape[:2], 1 / len(P)), np.zeros(P.shape)), lambda T: T
-        E = geometric_median(P, self.smoothing) - P
-        d = _smoothed_distances(E, self.smoothing)
-        return limits, (1 / d, E / d[..., None]), lambda T: hessian_solve(E, d, T)
-
-    def _combined(self, X, tangents, directions):
-        """Derivatives of x from those of the parts, ``tangents(decoder)`` (n, c, r), along directions (n, c, d)."""
-        limits, weights, solve = self._linearised(X)
-        near = (directions / self.latent_scale) @ self.trend
-        total = 0
-        for decoder, c, u, w, v in zip(self.decoders, *limits, *weights):
-            T = _across(tangents(decoder), c, u) + (near - _across(near, c, u))
-            total = total + _across(T, w, v)
-        return solve(total)
+        return np.hstack([*(decode(X).reshape(len(X), -1) for decode in parts), near])
 
     def tangents(self, X: _Values, V: _Values | None) -> _Values:
-        (n, d), r = X.shape, self.coordinates.shape[1]
-        if V is not None:
-            direction = V[:, 0]
-            return self._combined(X, lambda part: part.jvp(X, direction).reshape(n, 1, r), V)
-        coordinates = np.broadcast_to(np.eye(d), (n, d, d))
-        return self._combined(X, lambda part: part.jacobian(X).reshape(n, r, d).transpose(0, 2, 1), coordinates)
+        n, d = X.shape
+        if V is None:
+            J = [part.jacobian(X).reshape(n, -1, d).transpose(0, 2, 1) for part in self.decoders]
+            V = np.broadcast_to(np.eye(d), (n, d, d))
+        else:
+            J = [part.jvp(X, V[:, 0]).reshape(n, 1, -1) for part in self.decoders]
+        return np.concatenate([*J, (V / self.latent_scale) @ self.trend], axis=2)
 
     def contract(self, X: _Values, H: _Values) -> _Values:
-        limits, weights, solve = self._linearised(X)
-        H = solve(H[:, None, :])
-        out = np.zeros(X.shape)
-        for decoder, c, u, w, v in zip(self.decoders, *limits, *weights):
-            T = _across(H, w, v)
-            S = _across(T, c, u)
-            out += ((T - S)[:, 0] @ self.trend.T) / self.latent_scale
-            out += decoder.vjp(X, np.ascontiguousarray(S[:, 0]))
+        *parts, near = np.split(H, len(self.decoders) + 1, axis=1)
+        out = near @ self.trend.T / self.latent_scale
+        for decoder, u in zip(self.decoders, parts):
+            out += decoder.vjp(X, np.ascontiguousarray(u))
         return out
 
 

@@ -35,7 +35,7 @@ from randsmap.decoders._base import (
 )
 from randsmap.maps.error_bar import with_error
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
-from randsmap.maps.linear_map import LinearMap, cell_subsets, in_units
+from randsmap.maps.linear_map import LinearMap, cell_subsets, in_units, mixture_basis
 
 _Values = NDArray[np.float64]
 
@@ -96,7 +96,7 @@ class KNNFit(Fit):
         fields = self.fields
         return cell_subsets(lambda cells: np.ascontiguousarray(fields[:, cells]))
 
-    def _neighbors(self, points, exclude):
+    def neighbors(self, points: _Values, exclude: Any) -> NDArray[np.intp]:
         """The nearest training points (n, k) of each point, the nearest first."""
         k, n = self.n_neighbors, len(self.latents)
         if exclude is None:
@@ -122,7 +122,7 @@ class KNNFit(Fit):
     def weights(self, X: _Values, exclude: Any = None) -> tuple[NDArray[np.intp], _Values]:
         """Neighbours of latents X (n, d) and their weights (n, k)."""
         points = in_units(X, self.latent_scale)
-        neighbors = self._neighbors(points, exclude)
+        neighbors = self.neighbors(points, exclude)
         weights = np.empty(neighbors.shape)
         if self.encoder is None:
             stopped = _by_rows(256, _kernel.latent, (self.points,), points, neighbors, weights)
@@ -165,46 +165,22 @@ class KNNFit(Fit):
         return fields
 
     @cached_property
-    def linear_map(self) -> MixtureDerivatives:
-        return MixtureDerivatives(self)
+    def linear_map(self) -> LinearMap:
+        if isinstance(self.fields, MappedRows) or (self.encoder is not None and self.exponents is None):
+            return _NeighborsAlone(self)
+        exponents = (self.exponents, self.nystroem) if self.encoder is not None else ()
+        basis = mixture_basis(self.latents, self.latent_scale, self.n_neighbors, *exponents)
+        return LinearMap(basis, self.fields)
 
-    def slopes(self, X: _Values) -> tuple[NDArray[np.intp], _Values]:
-        """Neighbours of latents X (n, d), and the derivatives (n, k, d) of their weights: 0 of those without weight."""
-        neighbors, weights = self.weights(X)
-        active = weights > 0
-        if self.encoder is not None:
-            return neighbors, self._encoder_slopes(X, neighbors, weights, active)
-        slopes = _pseudo_inverse(self.points[neighbors], active).transpose(0, 2, 1)
-        return neighbors, slopes / self.latent_scale
-
-    def _encoder_slopes(self, X, neighbors, weights, active):
-        # With psi(a) the encoder of the mixture, J and D2 its derivatives, the multipliers l, mu and e = psi - y:
-        # least |a|^2 where psi = y: a + J l + mu = 0, so (1 + l.D2) da + J dl + dmu = 0 and J^T da = dy;
-        # least |e|^2 where no mixture has the latents y: J e + mu = 0, so e.D2 da + J de + dmu = 0 and J^T da - de = dy
-        offset, values = self.nystroem
-        n, (k, d), unit = len(X), (self.n_neighbors, len(values)), np.abs(values).max()
-        if self.exponents is None:
-            used, places = np.unique(neighbors, return_inverse=True)
-            E = _exponents(self.encoder, self.fields[used])[places.reshape(n, k)]
-        else:
-            E = self.exponents[neighbors]
-        p = offset + (weights[:, None] @ E)[:, 0]
-        p = np.exp(p - p.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        psi = p @ values.T
-        E -= E @ p[:, :, None]
-        S = p[:, None] * (values - psi[:, :, None]) / unit
-        J, misfit = E @ S.transpose(0, 2, 1) * active[:, :, None], (psi - X) / unit
-        met = np.linalg.norm(misfit, axis=1) <= 1e-11  # a search ends at 1e-13
-        shortest = -(_pseudo_inverse(J, active) @ weights[:, :, None])[:, :, 0]
-        multipliers = np.where(met[:, None], shortest, misfit)
-        K = np.zeros((n, k + d + 1, k + d + 1))
-        curvature = (E * (multipliers[:, None] @ S)) @ E.transpose(0, 2, 1) + met[:, None, None] * np.eye(k)
-        K[:, :k, :k] = np.where(active[:, :, None] & active[:, None], curvature, np.eye(k))
-        K[:, :k, k:-1], K[:, :k, -1] = J, active
-        K[:, k:-1, :k], K[:, -1, :k] = J.transpose(0, 2, 1), active
-        K[:, k:-1, k:-1] = ~met[:, None, None] * -np.eye(d)
-        return np.linalg.pinv(K, 1e-13, hermitian=True)[:, :k, k:-1] / unit
+    @property
+    def not_frozen(self) -> str:
+        if isinstance(self.fields, MappedRows):
+            return "its fields stay in their file. Fit it with copy=True"
+        n = len(self.fields)
+        return (
+            f'objective="encoder" needs the distances between all {n} training fields, of which an image holds at most '
+            f'{KEPT_DISTANCES}: fit it to fewer fields, or with objective="latent"'
+        )
 
     def with_n_neighbors(self, k: int) -> KNNFit:
         """The fit with another number of neighbours, which shares what is computed."""
@@ -249,48 +225,36 @@ class KNNFit(Fit):
         return Leverage(at, self.latents, training, others, factor=DISTANCE_FACTOR)
 
 
-class MixtureDerivatives(LinearMap):
-    """A `LinearMap` to mixtures of the neighbours' fields, or to some of their cells, for its derivatives.
+class _NeighborsAlone(LinearMap):
+    """A `LinearMap` of fields of a file, or with more distances than are kept, for its derivatives.
 
-    Neighbours, and those of them that have weight, are held fixed: almost everywhere nothing else is near.
+    It is made anew for some rows, of their neighbours.
     """
-
-    is_affine = _whole = False
 
     def __init__(self, fit: KNNFit, cells: NDArray[np.intp] | None = None) -> None:
         self.n_cells = fit.fields.shape[1] if cells is None else len(cells)
         self.width = fit.n_neighbors * max(self.n_cells, 1 if fit.encoder is None else len(fit.nystroem[0]))
-        self.basis, self._cells, self._evaluate = fit, cells, fit.weights
-        self.gather = partial(MixtureDerivatives, fit)
+        self.A = self.combinations = None
+        self.basis, self._cells, self._evaluate, self.is_affine = fit, cells, fit.weights, False
+        self.gather = partial(_NeighborsAlone, fit)
 
     def fields(self, X, invariant_values=None, cells=None, out=None, shape=None):
         return self.basis.decode(X)
 
+    def _around(self, X):
+        fit = self.basis
+        used = np.unique(fit.neighbors(in_units(X, fit.latent_scale), None))
+        columns = slice(None) if self._cells is None else self._cells
+        F = fit.fields.read(used, columns) if isinstance(fit.fields, MappedRows) else fit.fields[used][:, columns]
+        exponents = (_exponents(fit.encoder, fit.fields[used]), fit.nystroem) if fit.encoder is not None else ()
+        basis = mixture_basis(fit.latents[used], fit.latent_scale, fit.n_neighbors, *exponents)
+        return LinearMap(basis, np.ascontiguousarray(F))
+
     def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
-        neighbors, slopes = self.basis.slopes(X)
-        used, places = np.unique(neighbors, return_inverse=True)
-        if isinstance(self.basis.fields, MappedRows):
-            F = self.basis.fields.read(used, slice(None) if self._cells is None else self._cells)
-        else:
-            F = (self.basis.fields if self._cells is None else self.basis.columns(self._cells))[used]
-        near = F[places.reshape(neighbors.shape)]
-        near -= near[:, :1].copy()  # constant cells have no round-off
-        directions = slopes.transpose(0, 2, 1)
-        return (directions if V is None else V @ directions) @ near
+        return self._around(X).tangents(X, V, first)
 
     def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
-        return (self.tangents(X, None, first) @ U[:, :, None])[:, :, 0]
-
-
-def _pseudo_inverse(P, active):
-    """C^+ (n, d, k) of the active rows of P (n, k, d) less their mean, 0 of others, without what is round-off of P."""
-    count = active.sum(axis=1)[:, None]
-    noise = 4 * np.finfo(float).eps * np.sqrt(count) * np.abs(P).max(axis=(1, 2))[:, None]
-    P = np.where(active[:, :, None], P - P[:, :1], 0)
-    C = np.where(active[:, :, None], P - P.sum(axis=1, keepdims=True) / count[:, :, None], 0)
-    U, s, Vt = np.linalg.svd(C, full_matrices=False)
-    inverse = np.divide(1, s, out=np.zeros(s.shape), where=s > noise)
-    return Vt.transpose(0, 2, 1) @ (U * inverse[:, None]).transpose(0, 2, 1)
+        return self._around(X).cotangents(X, U, first)
 
 
 def _by_rows(step, kernel, shared, *arrays):

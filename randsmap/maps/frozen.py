@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -24,7 +25,7 @@ from randsmap._linalg.rows import spread_rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import sufficient_rank
 from randsmap.maps.error_bar import ErrorBar, with_error
-from randsmap.maps.linear_map import Basis, LinearMap, jacobian, jvp, map_arrays, vjp
+from randsmap.maps.linear_map import LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
 
 MAX_BYTES = 256_000_000  # of a table
@@ -73,7 +74,9 @@ def is_image(start: bytes) -> bool:
 
 def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     """One image of named arrays, as rk_image.h describes it: read-only, aligned to a cache line."""
-    alignment = _kernel.ALIGNMENT
+    alignment, parts = _kernel.ALIGNMENT, arrays.get("parts")
+    if parts:
+        arrays = arrays | {"parts": np.concatenate([_image_of(part) for part in parts]).view(np.int64)}
     matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
     table = np.zeros(len(matrices), _SECTION)
     end = _HEADER.itemsize + table.nbytes
@@ -93,6 +96,13 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     header["checksum"] = _kernel.checksum(image)
     image.flags.writeable = False
     return image
+
+
+def _image_of(part):
+    """The image of a map that is a part of another one, or that it was opened of."""
+    if part.basis is None:
+        return part.kernel.source
+    return assembled(map_arrays(part.basis, part.coefficients, part.invariants))
 
 
 def section_of(image: Any, name: str) -> NDArray[Any] | None:
@@ -380,7 +390,7 @@ def freeze(
     sklearn.exceptions.NotFittedError
         Before `fit`.
     TypeError
-        If the functions are not the package's own: another transformer's features, a blend.
+        If C does not know the functions: the features of another package's transformer, or a part of a blend with such.
     ValueError
         If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
         float32, or latents are needed and not given.
@@ -399,13 +409,13 @@ def freeze(
     if tol is not None:
         check_number(tol, "tol", low=0, strict_low=True)
     check_count(max_bytes, "max_bytes")
-    if not isinstance(linear.basis, Basis):
+    if linear.basis.not_frozen:
         raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
     around = getattr(getattr(self, "fitted", None), "training_points", None)
     if latents is not None:
         points = around = as_array(latents, "latents", (None, linear.basis.n_components))
     box = None if around is None else np.stack([around.min(axis=0), around.max(axis=0)])
-    arrays = dict(linear.coefficients)
+    arrays, basis = dict(linear.coefficients), linear.basis
     if is_table or precision == "float32" or tol is not None:
         weights = getattr(linear.invariants, "cell_weights", None)
         # errors are those in the norm of the cell weights
@@ -413,7 +423,8 @@ def freeze(
         arrays, dtype = dict(unprojected.coefficients), np.dtype(precision)
         if precision == "float32" or not is_table:
             X = _sample(points, box, linear.n_cells)
-            arrays = _reduced(unprojected, arrays, X, dtype, None if is_table else tol)
+            basis = _rounded_parts(basis, dtype)
+            arrays = _reduced(unprojected, basis, arrays, X, dtype, None if is_table else tol)
         if is_table:
             arrays |= _table(unprojected, box, 1e-7 if tol is None else tol, max_bytes, dtype)
         if weights is not None:
@@ -425,7 +436,7 @@ def freeze(
         arrays["error_bar"] = (self if encoder is None else encoder).error_bar_.matrix
     image = assembled(
         map_arrays(
-            linear.basis,
+            basis,
             arrays,
             linear.invariants,
             kind=_kernel.TABLE if is_table else _kernel.FEATURES,
@@ -448,14 +459,25 @@ def _sample(points, box, M):
     return box[0] + np.random.default_rng(0).uniform(size=(n, box.shape[1])) * (box[1] - box[0])
 
 
-def _reduced(unprojected, coefficients, X, dtype, tol):
+def _rounded_parts(basis, dtype):
+    """The functions, with parts whose coefficients are numbers of that type."""
+    if not basis.parts or dtype == np.float64:
+        return basis
+    parts = []
+    for part in basis.parts:
+        of_part = _rounded_parts(part.basis, dtype), _rounded(part.coefficients, dtype), part.invariants
+        parts.append(LinearMap.of(assembled(map_arrays(*of_part, precision=32))))
+    return replace(basis, parts=tuple(parts))
+
+
+def _reduced(unprojected, basis, coefficients, X, dtype, tol):
     """Coefficients of that type, or factors of them, whose fields at X agree to `tol` (None: to round-off of the
     type)."""
     if X is None:
         if tol is not None:
             raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
         return _rounded(coefficients, dtype)
-    basis, exact = unprojected.basis, unprojected.fields(X)
+    exact = unprojected.fields(X)
     # float32 may add less than half of the 5e-6 that are promised
     allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf

@@ -5,7 +5,8 @@ evaluated here, and C gets their values; they are an object with
 
 - ``values(X)``, (n, P): the functions at points X (n, d), and `rows`, the number of points to map at a time,
 - ``tangents(X, V)``, (n, p, P): derivatives along one direction a point, V (n, 1, d), or with None the d coordinates,
-- ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k.
+- ``contract(X, H)``, (n, d): gradients of sum_k H_k phi_k,
+- if C is to make other functions of these, ``of_values``, the `Basis` of those.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from randsmap._kernels.distances import DIRECT_DIM
 from randsmap._linalg.rows import blocks_to_fill, feature_matrix
 from randsmap._linalg.scales import in_norm
 from randsmap._parallel import FEW, TILE_ENTRIES, blas_threads, for_tiles, parallel_rows, tile_rows
-from randsmap.features import polynomial_jacobian
+from randsmap.features import MonomialFeatures, polynomial_jacobian
 from randsmap.invariants import AffineInvariants, values_of_rows
 
 _CACHED = 4  # subsets of cells whose coefficients a map keeps
@@ -41,7 +42,7 @@ _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, whi
 # -- Functions of the latent point -----------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Functions that C evaluates: their kind, the number of their activation or kernel, and arrays."""
+    """Functions that C evaluates: their kind, the number of their activation or kernel, arrays, and parts."""
 
     kind: int
     n_components: int
@@ -49,7 +50,19 @@ class Basis:
     scale: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    arrays: dict[str, _Values] = field(default_factory=dict)
+    limit: float = math.inf
+    smoothing: float = 0.0
+    n_neighbors: int = 0
+    arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    parts: tuple[LinearMap, ...] = ()
+
+    @property
+    def not_frozen(self) -> str | None:
+        """Why no image holds it; None: one does."""
+        most = _kernel.MOST_ENCODED if "exponents" in self.arrays else _kernel.MOST_NEIGHBORS
+        if self.n_neighbors > most:
+            return f"an image mixes at most {most} fields, and n_neighbors is {self.n_neighbors}"
+        return next((reason for reason in (part.basis.not_frozen for part in self.parts) if reason), None)
 
 
 def identity_basis(size: int) -> Basis:
@@ -59,6 +72,11 @@ def identity_basis(size: int) -> Basis:
 
 def feature_basis(features: Any) -> Basis | TransformerBasis:
     """The basis of a fitted feature map, the package's own or any transformer."""
+    scale, transformer = getattr(features, "scale", None), getattr(features, "transformer", features)
+    if isinstance(transformer, MonomialFeatures):
+        powers = transformer.powers_.astype(np.int64, copy=False)
+        arrays: dict[str, Any] = {"powers": powers, "offsets": transformer.center_, "lengths": scale}
+        return Basis(kind=_kernel.MONOMIALS, n_components=powers.shape[1], arrays=arrays)
     if isinstance(features, TransformerBasis):
         return features
     if not hasattr(features, "activation_parameters"):
@@ -86,6 +104,22 @@ def kernel_basis(kernel: Any, points: _Values, lengths: _Values, centre: _Values
     if centre is not None:
         arrays["tail_centre"] = centre
     return Basis(n_components=d, arrays=arrays, **kernel.frozen())
+
+
+def mixture_basis(
+    points: _Values, lengths: _Values, n_neighbors: int, exponents: Any = None, nystroem: Any = None
+) -> Basis:
+    """Convex weights of the nearest of these points (n, d), which the coefficients, one row a point, mix.
+
+    They come nearest to the point itself or, with the `exponents` and offset and values of a Nystroem extension
+    (rk_simplex.h), to what the encoder makes of the mixture.
+    """
+    units = in_units(points, lengths)
+    order = np.argsort(units[:, 0], kind="stable")
+    arrays = {"near_points": units[order], "near_order": order.astype(np.int64), "lengths": lengths}
+    if nystroem is not None:
+        arrays |= {"exponents": exponents, "nystroem": np.vstack(nystroem), "near_latents": points[order]}
+    return Basis(kind=_kernel.MIXTURE, n_components=points.shape[1], n_neighbors=n_neighbors, arrays=arrays)
 
 
 def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Values, slice], _Values]) -> _Values:
@@ -249,10 +283,13 @@ def map_arrays(
         "projected": invariants is not None,
         "single": single,
         "projection": arrays.pop("projection", 0),
+        "neighbors": basis.n_neighbors,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
-    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, arrays.pop("encoder_width", 0.0)])
-    return {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
+    width = arrays.pop("encoder_width", 0.0)
+    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, width, basis.limit, basis.smoothing])
+    found = {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
+    return found | ({"parts": basis.parts} if basis.parts else {})
 
 
 def _map_of_cells(basis, A, invariants, combinations, cells):
@@ -301,9 +338,10 @@ def _checked(method, arrays, first=0):
 class LinearMap:
     """Fields [1 | phi(y)] A, each projected on its invariants: every ridge and kernel decoder, and POD.
 
-    `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias. With `combinations` B
-    (P+1, r) fields are [1 | [1 | phi(y)] B] A of A (r+1, M): B gives their coordinates in few modes. The C structure of
-    rk_image.h does the work, and checks that the shapes fit; `of` opens the same structure in the memory of an image.
+    `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias, which mixtures do without.
+    With `combinations` B (P+1, r) fields are [1 | [1 | phi(y)] B] A of A (r+1, M): B gives their coordinates in few
+    modes. The C structure of rk_image.h does the work, and checks that the shapes fit; `of` opens the same structure in
+    the memory of an image.
     """
 
     # of an image, whose arrays only C reads
@@ -321,11 +359,15 @@ class LinearMap:
         self.basis, self.A, self.invariants, self.combinations = basis, A, invariants, B
         # bias and coefficients, or two factors of them, of the fields
         self.coefficients = {"bias": A[0], "coefficients": A[1:]}
+        if getattr(basis, "kind", None) == _kernel.MIXTURE:
+            self.coefficients = {"bias": np.zeros(A.shape[1]), "coefficients": A}
         if B is not None:
             self.coefficients = {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
         # C gets the values of functions that it does not know
         self._evaluate = None if isinstance(basis, Basis) else basis.values
-        evaluated = basis if self._evaluate is None else identity_basis(len(A if B is None else B) - 1)
+        evaluated = basis
+        if self._evaluate is not None:
+            evaluated = getattr(basis, "of_values", None) or identity_basis(len(A if B is None else B) - 1)
         self.open_kernel(_kernel.Map(map_arrays(evaluated, self.coefficients, invariants)))
         # fields and derivatives within bounds depend on all cells
         self._whole = invariants is not None and invariants.lower is not None
@@ -458,8 +500,9 @@ class LinearMap:
         return T
 
     def _evaluated_for_derivatives(self, X, first):
-        """As `_evaluated`, where derivatives depend on the values: by the bounds that hold."""
-        return self._evaluated(X, first) if self._whole else np.zeros((len(X), self.kernel.n_components))
+        """As `_evaluated`, where derivatives depend on the values: by the bounds that hold, or what is made of them."""
+        curved = self._whole or hasattr(self.basis, "of_values")
+        return self._evaluated(X, first) if curved else np.zeros((len(X), self.kernel.n_components))
 
     def jacobian(
         self,

@@ -325,8 +325,8 @@ class ManifoldModel(ReconstructionMixin, Model):
             if not hasattr(part, method):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
-                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and decoders "
-                    "that are linear in the package's random features and kernels"
+                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and the "
+                    "package's decoders"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                 )
         options = {"kind": kind, "latents": latents, "max_bytes": max_bytes, "error_bar": error_bar}

@@ -37,7 +37,7 @@ static void *allocate(size_t size)
 }
 
 /* -- A writer of images ------------------------------------------------------------------------------ */
-enum { MOST = 40, D = 2, M = 21, P = 13, TOGETHER = 7 };
+enum { MOST = 40, D = 2, M = 21, P = 13, N = 12, TOGETHER = 7, MONOMIALS, MIXTURE, ENCODED, MEDIAN, LIMITED };
 
 typedef struct {
     rk_image_section sections[MOST];
@@ -97,10 +97,11 @@ static void *assembled(draft *t, size_t *size)
 static void parameters(draft *t, int kind, int basis, int function, int invariants)
 {
     const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? invariants + 1 : 0, basis, function, kind, 64,
-                                             invariants > 0, 0};
+                                             invariants > 0, 0, 0, basis == RK_MIXTURE ? 3 : 0};
     memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
     double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
     scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2, scalars[RK_ENCODER_WIDTH] = 1.5;
+    scalars[RK_LIMIT] = INFINITY, scalars[RK_SMOOTHING] = 1e-9;
 }
 
 /* The sum of the cells is 1, twice the sum 2, and cell 3 is 0.25. With rank 2 the cells weighted by a ramp sum to 0.5. */
@@ -140,9 +141,61 @@ static void invariants(draft *t, int bounds, uint64_t rank)
         direction[i] = i % M == 3 ? 0 : C[i];
 }
 
-enum { KINDS = 8 };
+enum { KINDS = LIMITED + 1 };
 
-/* TOGETHER is kind 3 with two invariants that share cells. */
+static void *example(int kind, size_t *size);
+
+/* Points by their first coordinate, and their numbers */
+static void near_points(draft *t)
+{
+    double *X = add_uniform(t, RK_NEAR_POINTS, N, D, -1, 1);
+    int64_t *order = add(t, RK_NEAR_ORDER, RK_INT64, 1, N);
+    for (int i = 0; i < N; i++)
+        X[i * D] = 2. * i / N - 1, order[i] = (5 * i + 3) % N;
+    add_uniform(t, RK_LENGTHS, 1, D, 0.5, 2);
+}
+
+/* The functions of the kinds from MONOMIALS on; returns their number. */
+static int other_functions(draft *t, int kind)
+{
+    if (kind == MONOMIALS) {
+        int64_t *powers = add(t, RK_POWERS, RK_INT64, P, D);
+        for (int i = 0; i < P * D; i++)
+            powers[i] = i % 4;
+        add_uniform(t, RK_OFFSETS, 1, D, -1, 1);
+        add_uniform(t, RK_LENGTHS, 1, D, 0.5, 2);
+        return P;
+    }
+    if (kind == MIXTURE || kind == ENCODED) {
+        near_points(t);
+        if (kind == ENCODED) {
+            add_uniform(t, RK_EXPONENTS, N, N, -2, 0);
+            add_uniform(t, RK_NYSTROEM, D + 1, N, -1, 1);
+            add_uniform(t, RK_NEAR_LATENTS, N, D, -1, 1);
+        }
+        return N;
+    }
+    /* a median: of the fields of other examples, or of a median of these */
+    void *parts[4];
+    size_t sizes[4], total = 0;
+    const int n = kind == MEDIAN ? 4 : 3;
+    for (int k = 0; k < n; k++) {
+        parts[k] = example(kind == LIMITED && k == 2 ? MEDIAN : k == 0 ? 5 : k == 3 ? 3 : MONOMIALS + k - 1, sizes + k);
+        total += sizes[k];
+    }
+    unsigned char *images = add(t, RK_PARTS, RK_INT64, 1, total / 8);
+    for (int k = 0; k < n; images += sizes[k], k++) {
+        memcpy(images, parts[k], sizes[k]);
+        free(parts[k]);
+    }
+    if (kind == LIMITED) {
+        near_points(t);
+        add_uniform(t, RK_NEAR_FIELDS, N, M, -1, 1);
+        add_uniform(t, RK_TREND, D, M, -1, 1);
+    }
+    return M;
+}
+
 static void *example(int kind, size_t *size)
 {
     draft t;
@@ -150,10 +203,15 @@ static void *example(int kind, size_t *size)
     const int rank = kind == 5 ? 0 : kind == TOGETHER ? 2 : 1;
     kind = kind == TOGETHER ? 3 : kind;
     const int is_map = kind < 3 || kind == 6;
-    parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
+    const int basis = kind == MONOMIALS ? RK_MONOMIALS : kind <= ENCODED ? RK_MIXTURE : RK_MEDIAN;
+    parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind >= MONOMIALS ? basis : kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
                is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, rank);
     int functions = P;
-    if (kind == 5) {
+    if (kind == LIMITED)
+        ((double *)t.arrays[1])[RK_LIMIT] = 3;
+    if (kind >= MONOMIALS) {
+        functions = other_functions(&t, kind);
+    } else if (kind == 5) {
         functions = D;
     } else if (is_map) {
         add_uniform(&t, RK_WEIGHTS, D, P, -2, 2);
@@ -186,7 +244,7 @@ static void *example(int kind, size_t *size)
         box[0] = -2.5, box[1] = -2, box[2] = 0.6, box[3] = 0.4;
         add_uniform(&t, RK_TABLE_VALUES, 15 * 17, M, -1, 1);
     }
-    if (kind == 0 || kind >= 5) { /* encoders: all pairs in float32; modes alone; Nystroem in coordinates of modes */
+    if (kind == 0 || kind == 5 || kind == 6) { /* encoders: all pairs in float32; modes alone; Nystroem in coordinates of modes */
         add_uniform(&t, RK_ENCODER_CENTRE, 1, M, 0, 1);
         if (kind != 0)
             add_uniform(&t, RK_ENCODER_MODES, M, kind == 5 ? D : 4, -1, 1);

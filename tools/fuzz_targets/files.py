@@ -263,8 +263,25 @@ def _forged_image(rng, whole):
             image[place : place + 8].view(float)[0] = odd[rng.integers(len(odd))]
         else:
             image[rng.integers(len(whole))] ^= 1 << rng.integers(8)
-    image[24:32].view(np.uint64)[0] = kernel.checksum(image)
+    _seal(image)
     return image
+
+
+def _seal(image):
+    """The checksums of the parts of an image, and its own."""
+    for entry in range(HEADER, min(HEADER + SECTION * int(image[32:36].view(np.uint32)[0]), len(image) - 31), SECTION):
+        number = int(image[entry : entry + 4].view(np.uint32)[0])
+        offset, _, columns = (int(n) for n in image[entry + 8 : entry + 32].view(np.uint64))
+        if number != kernel.SECTIONS["parts"] or offset % 8 or offset + 8 * columns > len(image):
+            continue
+        images = image[offset : offset + 8 * columns]
+        while len(images) >= HEADER:
+            length = int(images[16:24].view(np.uint64)[0])
+            if length % 8 or not HEADER <= length <= len(images):
+                break
+            _seal(images[:length])
+            images = images[length:]
+    image[24:32].view(np.uint64)[0] = kernel.checksum(image)
 
 
 def _tempting(rng, length):

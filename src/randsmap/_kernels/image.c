@@ -51,7 +51,7 @@ const char *rk_parameter_name(int number)
 /* The sections by their numbers; `bad` once anything is not as it must be. */
 typedef struct {
     rk_section found[RK_SECTIONS];
-    int bad;
+    int bad, forgeable; /* of a file */
 } sections;
 
 static size_t element(uint32_t type)
@@ -135,6 +135,62 @@ static const int64_t *indices(sections *s, int id, ptrdiff_t n, ptrdiff_t limit)
     return index;
 }
 
+/* Points (n, d) of which the nearest are looked for: finite, so that distances can be compared. */
+static void read_points(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t n = (ptrdiff_t)s->found[RK_NEAR_POINTS].rows;
+    r->n_near = n;
+    r->near_points = doubles(s, RK_NEAR_POINTS, n, r->d);
+    r->near_order = indices(s, RK_NEAR_ORDER, n, n);
+    r->lengths = optional(s, RK_LENGTHS, 1, r->d);
+    s->bad |= n == 0;
+    for (ptrdiff_t i = 0; !s->bad && i < n * r->d; i++)
+        s->bad = !(fabs(r->near_points[i]) < INFINITY);
+}
+
+static void read_monomials(sections *s, randsmap_decoder *r)
+{
+    r->n_functions = (ptrdiff_t)s->found[RK_POWERS].rows;
+    r->powers = array(s, RK_POWERS, RK_INT64, r->n_functions, r->d);
+    r->centre = doubles(s, RK_OFFSETS, 1, r->d);
+    r->lengths = optional(s, RK_LENGTHS, 1, r->d);
+    s->bad |= r->n_functions == 0;
+    for (ptrdiff_t i = 0; !s->bad && i < r->n_functions * r->d; i++)
+        s->bad = r->powers[i] < 0 || r->powers[i] > RK_MOST_POWER;
+}
+
+static void read_mixture(sections *s, randsmap_decoder *r)
+{
+    read_points(s, r);
+    r->n_functions = r->n_near;
+    s->bad |= r->n_neighbors == 0 || r->n_neighbors > r->n_near;
+    if (!s->found[RK_EXPONENTS].data)
+        return;
+    rk_nystroem *e = &r->nystroem;
+    e->n = columns_of(s, RK_EXPONENTS), e->d = r->d;
+    e->rows = doubles(s, RK_EXPONENTS, r->n_near, e->n);
+    e->offset = doubles(s, RK_NYSTROEM, r->d + 1, e->n);
+    e->values = e->offset ? e->offset + e->n : NULL;
+    r->near_latents = doubles(s, RK_NEAR_LATENTS, r->n_near, r->d);
+    s->bad |= e->n == 0 || (s->forgeable && r->n_neighbors > RK_MOST_ENCODED);
+}
+
+static void read_median(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t size = (ptrdiff_t)s->found[s->found[RK_FACTOR].data ? RK_FACTOR : RK_COEFFICIENTS].rows;
+    r->n_functions = size;
+    s->bad |= size == 0 || !(r->limit >= 0) || !(r->smoothing >= 1e-150) || !(r->smoothing <= 1e150);
+    for (ptrdiff_t k = 0; k < r->n_parts; k++)
+        s->bad |= r->parts[k]->d != r->d || r->parts[k]->M != size;
+    if (!r->n_parts) {
+        s->bad |= size == 0 || r->d % size || r->d / size < 2 || r->d / size > RK_MOST_PARTS;
+    } else if (r->limit < INFINITY) {
+        read_points(s, r);
+        r->near_fields = doubles(s, RK_NEAR_FIELDS, r->n_near, size);
+        r->trend = doubles(s, RK_TREND, r->d, size);
+    }
+}
+
 static void read_basis(sections *s, randsmap_decoder *r)
 {
     const ptrdiff_t d = r->d;
@@ -148,6 +204,15 @@ static void read_basis(sections *s, randsmap_decoder *r)
         r->offsets = doubles(s, RK_OFFSETS, 1, r->n_functions);
         s->bad |= r->n_functions == 0 || r->function < 0 || r->function >= RK_ACTIVATIONS;
         return;
+    case RK_MONOMIALS:
+        read_monomials(s, r);
+        break;
+    case RK_MIXTURE:
+        read_mixture(s, r);
+        break;
+    case RK_MEDIAN:
+        read_median(s, r);
+        break;
     default:
         r->n_functions = columns_of(s, RK_COLUMNS);
         r->columns = doubles(s, RK_COLUMNS, d, r->n_functions);
@@ -158,9 +223,9 @@ static void read_basis(sections *s, randsmap_decoder *r)
         s->bad |= r->n_functions == 0 || r->function < 0 || r->function >= RK_RADIALS
                   || (r->tail_centre && !r->lengths)
                   || (r->basis == RK_MULTI_GAUSSIAN && !(0 <= r->low && r->low < r->high && r->high < INFINITY));
-        for (ptrdiff_t j = 0; r->lengths && j < d; j++)
-            s->bad |= !(r->lengths[j] > 0);
     }
+    for (ptrdiff_t j = 0; r->lengths && j < d; j++)
+        s->bad |= !(r->lengths[j] > 0);
 }
 
 /* Bounds that the projection can work with: it is not told of others. */
@@ -256,16 +321,20 @@ static void read_encoder(sections *s, randsmap_decoder *r)
 static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
 {
     const ptrdiff_t count = columns_of(s, RK_PARAMETERS);
-    if (count < RK_FIRST_PARAMETERS || columns_of(s, RK_SCALARS) < RK_N_SCALARS)
+    const ptrdiff_t n_scalars = columns_of(s, RK_SCALARS);
+    if (count < RK_FIRST_PARAMETERS || n_scalars < RK_FIRST_SCALARS)
         return RANDSMAP_ERROR_IMAGE;
     const int64_t *given = array(s, RK_PARAMETERS, RK_INT64, 1, -1);
-    const double *scalar = doubles(s, RK_SCALARS, 1, -1);
+    const double *scalars = doubles(s, RK_SCALARS, 1, -1);
     if (s->bad)
         return RANDSMAP_ERROR_IMAGE;
+    double scalar[RK_N_SCALARS] = {0};
+    memcpy(scalar, scalars, (size_t)(n_scalars < RK_N_SCALARS ? n_scalars : RK_N_SCALARS) * sizeof *scalar);
     int64_t parameter[RK_N_PARAMETERS] = {0}; /* what an earlier image does not have is 0 */
     for (int i = 0; i < RK_N_PARAMETERS && i < count; i++) {
         parameter[i] = given[i];
-        const uint64_t most = i == RK_PROJECTION ? RK_MOST_STEPS : i > RK_N_INVARIANTS ? 64 : limit;
+        const uint64_t most = i == RK_PROJECTION ? RK_MOST_STEPS : i == RK_NEIGHBORS && s->forgeable ? RK_MOST_NEIGHBORS
+                              : i > RK_N_INVARIANTS && i != RK_NEIGHBORS ? 64 : limit;
         if (given[i] < 0 || (uint64_t)given[i] > most)
             return RANDSMAP_ERROR_IMAGE;
     }
@@ -281,6 +350,8 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     r->projected = (int)parameter[RK_PROJECTED];
     r->single = (int)parameter[RK_SINGLE];
     r->scale = scalar[RK_SCALE], r->low = scalar[RK_LOW], r->high = scalar[RK_HIGH];
+    r->limit = scalar[RK_LIMIT], r->smoothing = scalar[RK_SMOOTHING];
+    r->n_neighbors = (ptrdiff_t)parameter[RK_NEIGHBORS];
 
     read_basis(s, r);
     r->bias = doubles(s, RK_BIAS, 1, r->M);
@@ -308,14 +379,19 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     return s->bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
 }
 
-static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder **out)
+static void discard(randsmap_decoder *r)
 {
-    randsmap_decoder *r = calloc(1, sizeof *r);
-    if (!r)
-        return RANDSMAP_ERROR_MEMORY;
+    for (ptrdiff_t k = 0; r->owns_parts && k < r->n_parts; k++)
+        randsmap_close(r->parts[k]);
+    free(r->parts);
+    free(r);
+}
+
+static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder *r, randsmap_decoder **out)
+{
     const int status = read_map(s, limit, r);
     if (status) {
-        free(r);
+        discard(r);
         return status;
     }
     r->gemm = r->coefficients.narrow || r->factor.narrow || r->modes.narrow ? NULL : gemm;
@@ -324,15 +400,80 @@ static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder **
     r->distances = rk_distances_select();
     r->decode = rk_decode_select();
     r->project = rk_projection_select();
+    r->blend = rk_blend_select();
+    r->simplex = rk_simplex_select();
     *out = r;
     return RANDSMAP_OK;
 }
 
-int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder **out)
+/* A map that is not open yet, with room for so many parts */
+static randsmap_decoder *closed(ptrdiff_t n_parts)
+{
+    randsmap_decoder *r = calloc(1, sizeof *r);
+    if (r && n_parts) {
+        r->parts = calloc((size_t)n_parts, sizeof *r->parts);
+        if (!r->parts) {
+            free(r);
+            return NULL;
+        }
+    }
+    return r;
+}
+
+int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
+              randsmap_decoder **out)
 {
     sections s = {.bad = 0};
     memcpy(s.found, table, sizeof s.found);
-    return opened(&s, PTRDIFF_MAX, gemm, out);
+    randsmap_decoder *r = closed(n_parts);
+    if (!r)
+        return RANDSMAP_ERROR_MEMORY;
+    for (; r->n_parts < n_parts; r->n_parts++)
+        r->parts[r->n_parts] = parts[r->n_parts];
+    return opened(&s, PTRDIFF_MAX, gemm, r, out);
+}
+
+/* The next of the images in `size` bytes, and how long it is; 0: there is none */
+static size_t image_length(const unsigned char *images, size_t size)
+{
+    const rk_image_header *header = (const void *)images;
+    return size < sizeof *header || header->size < sizeof *header || header->size > size || header->size % 8
+        ? 0 : (size_t)header->size;
+}
+
+static int view(const void *image, size_t size, int depth, randsmap_decoder **out)
+{
+    sections s = {.forgeable = 1};
+    const int status = depth > RK_MOST_DEPTH ? RANDSMAP_ERROR_IMAGE : read_sections(image, size, &s);
+    if (status)
+        return status;
+    const unsigned char *images = NULL;
+    size_t length, bytes = 0;
+    ptrdiff_t n_parts = 0;
+    if (s.found[RK_PARTS].data) {
+        images = array(&s, RK_PARTS, RK_INT64, 1, -1);
+        bytes = 8 * (size_t)s.found[RK_PARTS].columns;
+    }
+    if (s.bad)
+        return RANDSMAP_ERROR_IMAGE;
+    for (size_t at = 0; at < bytes; at += length, n_parts++) {
+        length = image_length(images + at, bytes - at);
+        if (!length || n_parts == RK_MOST_PARTS)
+            return RANDSMAP_ERROR_IMAGE;
+    }
+    randsmap_decoder *r = closed(n_parts);
+    if (!r)
+        return RANDSMAP_ERROR_MEMORY;
+    r->owns_parts = 1;
+    for (size_t at = 0; at < bytes; at += length, r->n_parts++) {
+        length = image_length(images + at, bytes - at);
+        const int of_part = view(images + at, length, depth + 1, r->parts + r->n_parts);
+        if (of_part) {
+            discard(r);
+            return of_part;
+        }
+    }
+    return opened(&s, size, NULL, r, out);
 }
 
 int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
@@ -343,9 +484,7 @@ int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
         return RANDSMAP_ERROR_ARGUMENT;
     if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are read as they stand */
         return RANDSMAP_ERROR_UNSUPPORTED;
-    sections s = {.bad = 0};
-    const int status = read_sections(image, size, &s);
-    return status ? status : opened(&s, size, NULL, out);
+    return view(image, size, 0, out);
 }
 
 static void release(void *memory, size_t size, int mapped)
@@ -445,7 +584,7 @@ void randsmap_close(randsmap_decoder *decoder)
         return;
     if (decoder->memory)
         release(decoder->memory, decoder->memory_size, decoder->mapped);
-    free(decoder);
+    discard(decoder);
 }
 
 int randsmap_info(const randsmap_decoder *r, randsmap_info_t *info)

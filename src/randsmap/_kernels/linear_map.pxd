@@ -3,12 +3,23 @@ from libc.stdint cimport uint32_t, uint64_t
 from randsmap.c_api cimport RANDSMAP_FEATURES, RANDSMAP_OK, RANDSMAP_TABLE, randsmap_decoder, randsmap_info_t
 
 
+cdef extern from "rk_blend.h" nogil:
+    ctypedef struct rk_blend_table:
+        void (*median)(double *P, Py_ssize_t stride, Py_ssize_t K, Py_ssize_t r, const double *near, double limit,
+                       double smoothing, double *x, double *state) noexcept nogil
+        Py_ssize_t (*state_size)(Py_ssize_t K, Py_ssize_t r) noexcept nogil
+    const rk_blend_table *rk_blend_select()
+
+
 cdef extern from "rk_image.h" nogil:
     const char *RK_IMAGE_MAGIC
     int RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
     int RK_FLOAT64, RK_FLOAT32, RK_INT64
     int RK_SPLINE_ORDER, RK_TABLE_MARGIN
-    int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN
+    int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
+    enum:
+        RK_MOST_PARTS
+    int RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED
     int RK_N_PARAMETERS
     enum:
         RK_SECTIONS
@@ -28,7 +39,8 @@ cdef extern from "rk_image.h" nogil:
         const double *wide
         const float *narrow
     void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
-    int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out)
+    int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, Py_ssize_t n_parts,
+                  randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
                   double *work)
     int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, Py_ssize_t n, Py_ssize_t p, double *T,

@@ -13,6 +13,8 @@ SECTIONS = {rk_section_name(i).decode().lower(): i for i in range(1, RK_SECTIONS
 PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETERS)]
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
+MONOMIALS, MIXTURE, MEDIAN = RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
+MOST_PARTS, MOST_DEPTH, MOST_NEIGHBORS, MOST_ENCODED = RK_MOST_PARTS, RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
 DAMPING, LEAST_DAMPING, MOST_STEPS = RK_DAMPING, RK_LEAST_DAMPING, RK_MOST_STEPS
 FAR_SUM, UNDERFLOWN_SUM, FAR_WIDTHS = RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
@@ -39,6 +41,22 @@ def far_values(const double[::1] z, const double[:, ::1] rows, double width, dou
         rk_far_values(&F, &z[0], width, &out[0])
 
 
+def medians(const double[:, :, ::1] P, Py_ssize_t first, Py_ssize_t last, double smoothing, double[:, ::1] out):
+    """out (n, r): the geometric medians of the points P (K, n, r), of rows `first` to `last`."""
+    cdef Py_ssize_t K = P.shape[0], r = P.shape[2], stride = P.shape[1] * P.shape[2], i
+    cdef const rk_blend_table *table = rk_blend_select()
+    cdef double *state
+    if out.shape[0] != P.shape[1] or out.shape[1] != r or not 0 <= first <= last <= P.shape[1] or K == 0:
+        raise ValueError(f"medians of {K} times ({P.shape[1]}, {r}) are not ({out.shape[0]}, {out.shape[1]})")
+    if r == 0 or first == last:
+        return
+    state = allocate(table.state_size(K, r))
+    with nogil:
+        for i in range(first, last):
+            table.median(<double *> &P[0, i, 0], stride, K, r, NULL, 0, smoothing, &out[i, 0], state)
+    free(state)
+
+
 def checksum(const unsigned char[::1] image):
     """The checksum of an image, a multiple of 8 bytes long."""
     return rk_image_checksum(&image[0], image.shape[0])
@@ -52,8 +70,8 @@ def message(int status):
 cdef class Map:
     """A linear map, open for reading: of `source`, which is not copied, an image or arrays by the names of `SECTIONS`.
 
-    Arrays decode batches by GEMM, an image row by row. Several threads may use one. Methods return a status, of the
-    first point that fails.
+    Arrays decode batches by GEMM, an image row by row. The parts of a median are other maps, "parts". Several threads may
+    use one. Methods return a status, of the first point that fails.
     """
 
     def __cinit__(self, source):
@@ -87,8 +105,19 @@ cdef class Map:
         cdef rk_section sections[RK_SECTIONS]
         cdef rk_section *section
         cdef Py_buffer *array
+        cdef randsmap_decoder *parts[RK_MOST_PARTS]
+        cdef Map part
+        cdef Py_ssize_t n_parts = 0
         memset(sections, 0, sizeof(sections))
         for name, value in arrays.items():
+            if name == "parts":
+                if len(value) > RK_MOST_PARTS:
+                    raise ValueError(f"{len(value)} parts, expected at most {RK_MOST_PARTS}")
+                for each in value:
+                    part = each.kernel
+                    parts[n_parts] = part.map
+                    n_parts += 1
+                continue
             array = self.hold(value, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT)
             section = &sections[<int> SECTIONS[name]]
             section.type = RK_FLOAT64 if array.format[0] == c"d" else RK_FLOAT32 if array.format[0] == c"f" else RK_INT64
@@ -97,7 +126,7 @@ cdef class Map:
             section.rows = array.shape[0] if array.ndim == 2 else 1
             section.columns = array.shape[array.ndim - 1]
             section.data = array.buf
-        return rk_map_of(sections, <rk_gemm> gemm, &self.map)
+        return rk_map_of(sections, <rk_gemm> gemm, parts, n_parts, &self.map)
 
     def __dealloc__(self):
         randsmap_close(self.map)

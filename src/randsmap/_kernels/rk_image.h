@@ -8,11 +8,13 @@
 #ifndef RK_IMAGE_H
 #define RK_IMAGE_H
 #include <randsmap.h>
+#include "rk_blend.h"
 #include "rk_decode.h"
 #include "rk_distances.h"
 #include "rk_features.h"
 #include "rk_gradients.h"
 #include "rk_projection.h"
+#include "rk_simplex.h"
 #include "rk_spline.h"
 
 #define RK_IMAGE_MAGIC "RANDSMAP"
@@ -44,7 +46,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(PARAMETERS)          /* int64 (1, RK_FIRST_PARAMETERS or more), by the numbers below */                          \
     X(SCALARS)             /* float64 (1, RK_N_SCALARS or more) */                                                     \
     X(WEIGHTS)             /* (d, P) of a feature map */                                                               \
-    X(OFFSETS)             /* (1, P) */                                                                                \
+    X(OFFSETS)             /* (1, P); of monomials (1, d): the centre */                                               \
     X(COLUMNS)             /* (d, n): points of a kernel, in units of the lengths */                                   \
     X(POINTS)              /* (n, d): the same, where d > RK_DIRECT_DIM */                                             \
     X(LENGTHS)             /* (1, d) */                                                                                \
@@ -75,7 +77,16 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(ENCODER_ROWS)        /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */ \
     X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension */                                                 \
     X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */ \
-    X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups: for Python alone */
+    X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups: for Python alone */ \
+    X(POWERS)              /* int64 (P, d) of monomials */                                                             \
+    X(NEAR_POINTS)         /* (n, d) in units of the lengths, by their first coordinate: whose nearest is looked for */ \
+    X(NEAR_ORDER)          /* int64 (1, n): their numbers, by which those below, and coefficients, are ordered */      \
+    X(NEAR_FIELDS)         /* (n, P): fields near which those of the parts of a median must be */                      \
+    X(TREND)               /* (d, P): slopes of these fields in units of the lengths */                                \
+    X(EXPONENTS)           /* (n, n'), of mixtures that an encoder chooses: rows of rk_nystroem */                     \
+    X(NYSTROEM)            /* (1 + d, n'): its offset and values */                                                    \
+    X(NEAR_LATENTS)        /* (n, d): the points as they are, in the order of NEAR_POINTS */                           \
+    X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \
@@ -88,7 +99,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(PRECISION)           /* 64 or 32 */                                                                              \
     X(PROJECTED)           /* 0: fields are not projected; 1: they are */                                              \
     X(SINGLE)              /* 1: Python's fields are one-dimensional */                                                 \
-    X(PROJECTION)          /* steps of rk_nearest after encoding; images that end before it have none */
+    X(PROJECTION)          /* steps of rk_nearest after encoding; images that end before it have none */               \
+    X(NEIGHBORS)           /* k of a mixture */
 
 #define RK_ENUM(name) RK_##name,
 enum rk_section_id { RK_NO_SECTION, RK_FOR_SECTIONS(RK_ENUM) RK_SECTIONS /* how many numbers are known */ };
@@ -97,12 +109,20 @@ enum rk_parameter { RK_FOR_PARAMETERS(RK_ENUM) RK_N_PARAMETERS, RK_FIRST_PARAMET
 enum rk_scalar {
     RK_SCALE, RK_LOW, RK_HIGH,
     RK_ENCODER_WIDTH, /* epsilon of the Nystroem extension */
-    RK_N_SCALARS
+    RK_LIMIT,         /* of a median: largest distance of its fields from the nearest one; infinite: none */
+    RK_SMOOTHING,     /* of its distances */
+    RK_N_SCALARS,
+    RK_FIRST_SCALARS = RK_ENCODER_WIDTH + 1
 };
 
 /* phi: the coordinates; scale act(y . w + b); g(scale |x - z|^2); the mean of exp(-s^2 |x - z|^2 / 2) over s in
- * [low, high] */
-enum rk_basis { RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_BASES };
+ * [low, high]; monomials; the convex weights of the nearest of n points, 0 of the others; the geometric median of what
+ * the parts decode, or where there are none of K vectors, which are y, and then what these must be near. */
+enum rk_basis {
+    RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN, RK_BASES
+};
+/* What an image may ask for: parts, parts of parts, neighbours, the same where an encoder chooses their weights, powers */
+enum { RK_MOST_PARTS = 256, RK_MOST_DEPTH = 4, RK_MOST_NEIGHBORS = 1024, RK_MOST_ENCODED = 64, RK_MOST_POWER = 100 };
 
 /* A matrix of doubles or of floats. */
 typedef struct {
@@ -126,6 +146,17 @@ struct randsmap_decoder {
     const double *weights, *offsets;
     const double *columns, *points, *lengths, *tail_centre;
     double scale, low, high;
+
+    const double *centre; /* of monomials */
+    const int64_t *powers;
+    const double *near_points, *near_fields, *trend, *near_latents;
+    const int64_t *near_order;
+    ptrdiff_t n_near, n_neighbors;
+    rk_nystroem nystroem; /* n = 0: a mixture is nearest to the point itself */
+    double limit, smoothing;
+    randsmap_decoder **parts;
+    ptrdiff_t n_parts;
+    int owns_parts;
 
     const double *bias;
     rk_matrix coefficients, factor, modes; /* either the first, or the two others */
@@ -151,6 +182,8 @@ struct randsmap_decoder {
     const rk_distances_table *distances;
     const rk_decode_table *decode;
     const rk_projection_table *project;
+    const rk_blend_table *blend;
+    const rk_simplex_table *simplex;
 
     void *memory; /* of the image, if it is the decoder's own */
     size_t memory_size;
@@ -176,8 +209,9 @@ static inline int rk_image_has_encoder(const randsmap_decoder *r)
 const char *rk_section_name(int id);
 const char *rk_parameter_name(int number);
 
-/* The map that RK_SECTIONS arrays describe, which must stay where they are. Every shape is verified. */
-int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder **out);
+/* The map that RK_SECTIONS arrays and the parts describe, which must stay where they are. Every shape is verified. */
+int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
+              randsmap_decoder **out);
 
 /* x = (y - centre) / lengths (d), no further than the largest number; centre and lengths may be NULL. */
 void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x);

@@ -17,7 +17,7 @@ static inline void rk_orthogonalise(double *B, ptrdiff_t m, ptrdiff_t rows, ptrd
                     double x = B[i * d + p], y = B[i * d + q];
                     a += x * x, b += y * y, c += x * y;
                 }
-                if (fabs(c) <= 4 * DBL_EPSILON * sqrt(a) * sqrt(b))
+                if (!(fabs(c) > 4 * DBL_EPSILON * sqrt(a) * sqrt(b)))
                     continue;
                 turned = 1;
                 double z = (b - a) / (2 * c);

@@ -30,6 +30,13 @@ typedef struct {
                 ptrdiff_t m, ptrdiff_t k, double *out);
     ptrdiff_t (*latent_workspace)(ptrdiff_t d, ptrdiff_t k);
     ptrdiff_t (*encoder_workspace)(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k);
+    /* slopes (k, d): derivatives of the weights a (k) of `latent` or `encoder` in y */
+    void (*latent_slopes)(const double *Y, ptrdiff_t d, const ptrdiff_t *neighbor, const double *a, ptrdiff_t k,
+                          double *work, double *slopes);
+    void (*encoder_slopes)(const rk_nystroem *map, const double *y, const ptrdiff_t *row, const double *a, ptrdiff_t k,
+                           double *work, double *slopes);
+    /* n: of the map; 0 for `latent_slopes` */
+    ptrdiff_t (*slopes_workspace)(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k);
 } rk_simplex_table;
 RK_TABLES(simplex)
 

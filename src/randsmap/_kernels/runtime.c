@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* CHUNK: rows that one read of the coefficients serves; of a derivative, the field and the directions. UNCACHED: numbers
- * that are more than a cache holds. */
-enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21 };
+ * that are more than a cache holds. TOGETHER: points whose medians wait for each other's parts. */
+enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21, TOGETHER = 32 };
 
 static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
 {
@@ -49,27 +49,72 @@ static void note(int *status, int of_row)
         *status = of_row;
 }
 
+/* Functions of a point that may not be 0 */
 static ptrdiff_t n_coefficients(const randsmap_decoder *r)
 {
-    return r->n_functions + (r->tail_centre ? r->d : 0);
+    return r->basis == RK_MIXTURE ? r->n_neighbors : r->n_functions + (r->tail_centre ? r->d : 0);
+}
+
+/* Vectors whose median is taken */
+static ptrdiff_t n_fields(const randsmap_decoder *r)
+{
+    return r->n_parts ? r->n_parts : r->d / r->n_functions - 1;
 }
 
 /* Functions that are evaluated at a time: all for a few rows, else as many as a GEMM takes. */
 static ptrdiff_t depth(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return n > CHUNK ? smaller(n_coefficients(r), RK_DECODE_DEPTH) : n_coefficients(r);
+    return n > CHUNK && r->basis != RK_MEDIAN ? smaller(n_coefficients(r), RK_DECODE_DEPTH) : n_coefficients(r);
+}
+
+static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n);
+
+/* For a mixture at a point: places and numbers of the neighbours, distances, weights and their slopes, the point. */
+static ptrdiff_t mixture_work(const randsmap_decoder *r)
+{
+    const ptrdiff_t d = r->d, k = r->n_neighbors, n = r->nystroem.n;
+    const ptrdiff_t weights = n ? r->simplex->encoder_workspace(n, d, k) : r->simplex->latent_workspace(d, k);
+    return 4 * k + k * d + d + larger(weights, r->simplex->slopes_workspace(n, d, k));
+}
+
+/* For medians at n points, and with p > 0 their derivatives along p directions, or a gradient. */
+static ptrdiff_t median_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
+{
+    const ptrdiff_t K = n_fields(r), R = r->n_functions;
+    ptrdiff_t of_part = 0;
+    for (ptrdiff_t k = 0; k < r->n_parts; k++) {
+        const randsmap_decoder *part = r->parts[k];
+        of_part = larger(of_part, rk_work(part, n));
+        if (p)
+            of_part = larger(of_part, larger(larger(jvp_work(part, p + 1), rk_tangents_work(part, n, p)),
+                                             rk_cotangents_work(part, n)));
+    }
+    return K * n * R * (1 + p) + 2 * R + (n + 3) * r->d + r->blend->state_size(K, R) + of_part;
 }
 
 /* Doubles for n rows of functions, what they are computed from, and the coordinates in few modes. */
 static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return depth(r, n) * (n + r->d) + n * (r->d + r->factor.columns);
+    const ptrdiff_t coordinates = n * r->factor.columns;
+    switch (r->basis) {
+    case RK_MIXTURE: return coordinates + mixture_work(r);
+    case RK_MEDIAN: return coordinates + n * r->n_functions + median_work(r, smaller(n, TOGETHER), 0);
+    case RK_MONOMIALS: return coordinates + depth(r, n) * n + (RK_MOST_POWER + 2) * r->d;
+    default: return coordinates + depth(r, n) * (n + r->d) + n * r->d;
+    }
+}
+
+/* What is kept of a point for derivatives along p directions at n points */
+static ptrdiff_t state_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
+{
+    return r->basis == RK_MIXTURE ? mixture_work(r) : r->basis == RK_MEDIAN ? median_work(r, smaller(n, TOGETHER), p)
+                                                                            : r->n_functions;
 }
 
 /* For the slopes at a point, and directions. */
 static ptrdiff_t slopes_work(const randsmap_decoder *r)
 {
-    return r->n_functions + (CHUNK + 3) * r->d;
+    return state_work(r, 1, CHUNK) + (CHUNK + 3) * r->d;
 }
 
 static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -105,17 +150,17 @@ ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 
 ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
 {
-    if (!r->gemm)
+    if (!r->gemm || r->basis == RK_MIXTURE)
         return r->M + randsmap_work(r, p);
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
-    return slopes_work(r) + n * p * (n_coefficients(r) + r->factor.columns) + fields + projection_work(r);
+    return state_work(r, n, p) + 3 * r->d + n * p * (n_coefficients(r) + r->factor.columns) + fields + projection_work(r);
 }
 
 ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
     const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
-    return slopes_work(r) + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
+    return state_work(r, n, 1) + 3 * r->d + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
 }
 
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -165,6 +210,188 @@ static const double *some_weights(const randsmap_decoder *r, ptrdiff_t first, pt
     return W;
 }
 
+/* x = y in units, less the centre of the monomials */
+static void centred(const randsmap_decoder *r, const double *y, double *x)
+{
+    rk_in_units(y, NULL, r->lengths, r->d, x);
+    for (ptrdiff_t j = 0; j < r->d; j++)
+        x[j] -= r->centre[j];
+}
+
+static double power(double x, int64_t exponent)
+{
+    double product = 1;
+    for (; exponent > 0; exponent--)
+        product *= x;
+    return product;
+}
+
+/* Z (n, count): monomials `first` and following; work: RK_MOST_POWER + 2 times d */
+static void monomials(const randsmap_decoder *r, const double *y, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count,
+                      double *Z, double *work)
+{
+    const ptrdiff_t d = r->d, step = RK_MOST_POWER + 1;
+    double *x = work, *powers = x + d;
+    int64_t most = 0;
+    for (ptrdiff_t i = 0; i < count * d; i++)
+        most = r->powers[first * d + i] > most ? r->powers[first * d + i] : most;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        centred(r, y + i * d, x);
+        for (ptrdiff_t j = 0; j < d; j++) {
+            powers[j * step] = 1;
+            for (int64_t p = 1; p <= most; p++)
+                powers[j * step + p] = powers[j * step + p - 1] * x[j];
+        }
+        for (ptrdiff_t k = 0; k < count; k++) {
+            double product = 1;
+            for (ptrdiff_t j = 0; j < d; j++)
+                product *= powers[j * step + r->powers[(first + k) * d + j]];
+            Z[i * count + k] = product;
+        }
+    }
+}
+
+/* The derivative of monomial k in coordinate j at x, centred */
+static double monomial_slope(const randsmap_decoder *r, ptrdiff_t k, ptrdiff_t j, const double *x)
+{
+    const int64_t *p = r->powers + k * r->d;
+    double product = (double)p[j];
+    for (ptrdiff_t l = 0; p[j] && l < r->d; l++)
+        product *= power(x[l], l == j ? p[l] - 1 : p[l]);
+    return product;
+}
+
+/* The numbers (k) of a point's neighbours, their weights, and how these move (k, d) */
+typedef struct {
+    ptrdiff_t *row;
+    double *weights, *moves;
+} mixture;
+
+static mixture mixed(const randsmap_decoder *r, const double *y, int slopes, double *work)
+{
+    const ptrdiff_t d = r->d, k = r->n_neighbors;
+    ptrdiff_t *place = (ptrdiff_t *)(void *)work, *row = place + k;
+    double *weights = work + 2 * k, *distances = weights + k, *x = distances + k;
+    mixture found = {row, weights, x + d};
+    double *rest = found.moves + k * d;
+    rk_in_units(y, NULL, r->lengths, d, x);
+    r->blend->nearest(r->near_points, r->near_order, r->n_near, d, x, k, distances, place);
+    for (ptrdiff_t j = 0; j < k; j++)
+        row[j] = (ptrdiff_t)r->near_order[place[j]];
+    if (r->nystroem.n) {
+        r->simplex->encoder(&r->nystroem, r->near_latents, y, place, row, 1, k, rest, weights);
+        if (slopes)
+            r->simplex->encoder_slopes(&r->nystroem, y, row, weights, k, rest, found.moves);
+        return found;
+    }
+    r->simplex->latent(r->near_points, d, x, place, 1, k, rest, weights);
+    if (slopes)
+        r->simplex->latent_slopes(r->near_points, d, place, weights, k, rest, found.moves);
+    for (ptrdiff_t i = 0; slopes && r->lengths && i < k * d; i++)
+        found.moves[i] /= r->lengths[i % d];
+    return found;
+}
+
+/* What the fields of a median must be near at y, and `place`, that of the nearest point; NULL: there is no limit */
+static const double *near_field(const randsmap_decoder *r, const double *y, double *near, double *x)
+{
+    const ptrdiff_t d = r->d, R = r->n_functions;
+    if (!(r->limit < INFINITY))
+        return NULL;
+    if (!r->n_parts)
+        return y + d - R;
+    double distance;
+    ptrdiff_t place;
+    rk_in_units(y, NULL, r->lengths, d, x);
+    r->blend->nearest(r->near_points, r->near_order, r->n_near, d, x, 1, &distance, &place);
+    memcpy(near, r->near_fields + r->near_order[place] * R, (size_t)R * sizeof *near);
+    for (ptrdiff_t j = 0; j < d; j++)
+        for (ptrdiff_t i = 0; i < R; i++)
+            near[i] += (x[j] - r->near_points[place * d + j]) * r->trend[j * R + i];
+    return near;
+}
+
+static int decode_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
+                      double *f, double *Jv, double *work);
+
+/* X (n, P), or NULL: medians at points y (n, d), and with p > 0 G (n, p, P): their derivatives along v (n, p, d), or with NULL
+ * along the coordinates. A part that fails makes them NaN. */
+static void medians(const randsmap_decoder *r, const double *y, ptrdiff_t n, const double *v, ptrdiff_t p, double *X,
+                    double *G, double *work)
+{
+    const ptrdiff_t d = r->d, R = r->n_functions, K = n_fields(r), size = n * R;
+    double *P = work, *T = P + K * size, *near = T + K * size * p, *towards = near + R, *x = towards + R;
+    double *state = x + d, *rest = state + r->blend->state_size(K, R);
+    for (ptrdiff_t k = 0; k < K; k++) {
+        double *fields = P + k * size, *tangents = T + k * size * p;
+        if (r->n_parts && n == 1 && p) {
+            decode_jvp(r->parts[k], y, NULL, v, p, fields, tangents, rest);
+        } else if (r->n_parts) {
+            rk_decode(r->parts[k], y, NULL, n, fields, rest);
+            if (p)
+                rk_tangents(r->parts[k], y, v, n, p, tangents, rest);
+        } else {
+            for (ptrdiff_t i = 0; i < n; i++)
+                memcpy(fields + i * R, y + i * d + k * R, (size_t)R * sizeof *fields);
+            for (ptrdiff_t i = 0; i < n * p; i++)
+                for (ptrdiff_t j = 0; j < R; j++)
+                    tangents[i * R + j] = v ? v[i * d + k * R + j] : i % p == k * R + j;
+        }
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *close = near_field(r, y + i * d, near, x);
+        r->blend->median(P + i * R, size, K, R, close, r->limit, r->smoothing, X ? X + i * R : towards, state);
+        for (ptrdiff_t q = 0; q < p; q++) {
+            const double *along = v ? v + (i * p + q) * d : NULL;
+            memset(towards, 0, (size_t)R * sizeof *towards);
+            for (ptrdiff_t j = 0; close && !r->n_parts && j < R; j++)
+                towards[j] = along ? along[d - R + j] : q == d - R + j;
+            for (ptrdiff_t l = 0; close && r->n_parts && l < d; l++) {
+                const double speed = (along ? along[l] : q == l) / (r->lengths ? r->lengths[l] : 1);
+                for (ptrdiff_t j = 0; j < R; j++)
+                    towards[j] += speed * r->trend[l * R + j];
+            }
+            r->blend->push(state, T + (i * p + q) * R, size * p, K, R, towards, r->smoothing, G + (i * p + q) * R);
+        }
+    }
+}
+
+/* out (n, d): gradients of H (n, P) times the medians at y */
+static void pull_medians(const randsmap_decoder *r, const double *y, ptrdiff_t n, const double *H, double *out,
+                         double *work)
+{
+    const ptrdiff_t d = r->d, R = r->n_functions, K = n_fields(r), size = n * R;
+    double *P = work, *S = P + K * size, *near = S + K * size, *back = near + R, *x = back + R, *gradient = x + d;
+    double *median = gradient + n * d, *rest = median + r->blend->state_size(K, R);
+    for (ptrdiff_t k = 0; k < K; k++) {
+        if (r->n_parts)
+            rk_decode(r->parts[k], y, NULL, n, P + k * size, rest);
+        for (ptrdiff_t i = 0; !r->n_parts && i < n; i++)
+            memcpy(P + k * size + i * R, y + i * d + k * R, (size_t)R * sizeof *P);
+    }
+    for (ptrdiff_t i = 0; i < n; i++) {
+        double *g = out + i * d, *s = S + i * R;
+        const double *close = near_field(r, y + i * d, near, x);
+        /* x, which nobody asks for, to where the first gradient will be */
+        r->blend->median(P + i * R, size, K, R, close, r->limit, r->smoothing, s, median);
+        r->blend->pull(median, H + i * R, K, R, r->smoothing, s, size, back);
+        memset(g, 0, (size_t)d * sizeof *g);
+        for (ptrdiff_t k = 0; !r->n_parts && k < K; k++)
+            memcpy(g + k * R, s + k * size, (size_t)R * sizeof *g);
+        for (ptrdiff_t j = 0; !r->n_parts && j < R; j++)
+            g[K * R + j] = back[j];
+        for (ptrdiff_t l = 0; close && r->n_parts && l < d; l++) {
+            r->decode->adjoint(r->trend + l * R, 1, R, back, g + l);
+            g[l] /= r->lengths ? r->lengths[l] : 1;
+        }
+    }
+    for (ptrdiff_t k = 0; k < r->n_parts; k++) {
+        rk_cotangents(r->parts[k], y, S + k * size, n, gradient, rest);
+        for (ptrdiff_t i = 0; i < n * d; i++)
+            out[i] += gradient[i];
+    }
+}
+
 /* Z (n, count) = the functions `first` and following at n points, those of the tail last */
 static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, ptrdiff_t first, ptrdiff_t count,
                       double *Z, double *work)
@@ -180,6 +407,14 @@ static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, p
                            Z, count);
         return;
     }
+    if (r->basis == RK_MONOMIALS) {
+        monomials(r, y, n, first, count, Z, work);
+        return;
+    }
+    for (ptrdiff_t i = 0; r->basis == RK_MEDIAN && i < n; i += TOGETHER)
+        medians(r, y + i * d, smaller(TOGETHER, n - i), NULL, 0, Z + i * count, NULL, work);
+    if (r->basis == RK_MEDIAN)
+        return;
     if (own > 0) {
         for (ptrdiff_t i = 0; i < n; i++)
             rk_in_units(y + i * d, NULL, r->lengths, d, work + i * d);
@@ -193,7 +428,7 @@ static void functions(const randsmap_decoder *r, const double *y, ptrdiff_t n, p
 }
 
 /* What the gradient of function k is a multiple of: slopes S (n_functions) at y, and X = y in units (NULL for a
- * feature map). */
+ * feature map). Of monomials X alone, of a mixture the slopes of the weights. */
 static const double *slopes(const randsmap_decoder *r, const double *y, double *S, double *X)
 {
     if (r->basis == RK_IDENTITY)
@@ -202,6 +437,12 @@ static const double *slopes(const randsmap_decoder *r, const double *y, double *
         r->gradients->slopes(r->function, y, 1, r->d, r->weights, r->offsets, r->n_functions, r->scale, S);
         return NULL;
     }
+    if (r->basis == RK_MONOMIALS) {
+        centred(r, y, X);
+        return X;
+    }
+    if (r->basis == RK_MIXTURE)
+        return mixed(r, y, 1, S).moves;
     rk_in_units(y, NULL, r->lengths, r->d, X);
     squared_distances(r, X, 1, 0, r->n_functions, S, r->n_functions);
     radial(r, 1, S, r->n_functions, 1, r->n_functions);
@@ -218,8 +459,16 @@ static void directional(const randsmap_decoder *r, const double *S, const double
     for (ptrdiff_t i = 0; i < n; i++, G += P) {
         memset(unit, 0, (size_t)d * sizeof *unit);
         unit[first + (V ? 0 : i)] = 1;
-        rk_in_units(V ? V + i * d : unit, NULL, r->lengths, d, v);
-        if (r->basis == RK_IDENTITY)
+        rk_in_units(V ? V + i * d : unit, NULL, r->basis == RK_MIXTURE ? NULL : r->lengths, d, v);
+        if (r->basis == RK_MIXTURE)
+            r->decode->adjoint(X, P, d, v, G);
+        else if (r->basis == RK_MONOMIALS)
+            for (ptrdiff_t k = 0; k < P; k++) {
+                G[k] = 0;
+                for (ptrdiff_t j = 0; j < d; j++)
+                    G[k] += v[j] != 0 ? v[j] * monomial_slope(r, k, j, X) : 0;
+            }
+        else if (r->basis == RK_IDENTITY)
             memcpy(G, v, (size_t)d * sizeof *G);
         else
             r->gradients->directional(S, X, X ? r->columns : r->weights, v, 1, d, r->n_functions, G);
@@ -293,6 +542,47 @@ static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, co
         r->gemm(0, 0, n, columns, count, 1, Z, count, A->wide + first * columns, columns, 1, out[0], columns);
 }
 
+/* The same for `count` rows of A that a mixture has, one after the other */
+static void multiply_rows(const randsmap_decoder *r, const double *Z, const rk_matrix *A, const ptrdiff_t *row,
+                          ptrdiff_t count, double *out)
+{
+    for (ptrdiff_t k = 0; k < count; k++) {
+        if (Z[k] == 0)
+            continue;
+        if (A->narrow)
+            r->decode->rows_to_single(Z + k, 1, 1, 1, A->narrow + row[k] * A->columns, A->columns, &out);
+        else
+            r->decode->rows_to(Z + k, 1, 1, 1, A->wide + row[k] * A->columns, A->columns, &out);
+    }
+}
+
+/* The same where Z (count) has the sum 0: rows less the first, so that what they have in common leaves no round-off */
+static void multiply_differences(const double *Z, const rk_matrix *A, const ptrdiff_t *row, ptrdiff_t count, double *out)
+{
+    const ptrdiff_t columns = A->columns, start = row[0] * columns;
+    for (ptrdiff_t k = 1; k < count; k++) {
+        const ptrdiff_t first = row[k] * columns;
+        for (ptrdiff_t i = 0; A->wide && i < columns; i++)
+            out[i] += Z[k] * (A->wide[first + i] - A->wide[start + i]);
+        for (ptrdiff_t i = 0; A->narrow && i < columns; i++)
+            out[i] += Z[k] * ((double)A->narrow[first + i] - (double)A->narrow[start + i]);
+    }
+}
+
+/* h (count): u times those rows less the first */
+static void transpose_differences(const double *u, const rk_matrix *A, const ptrdiff_t *row, ptrdiff_t count, double *h)
+{
+    const ptrdiff_t columns = A->columns, start = row[0] * columns;
+    for (ptrdiff_t k = 0; k < count; k++) {
+        const ptrdiff_t first = row[k] * columns;
+        h[k] = 0;
+        for (ptrdiff_t i = 0; A->wide && i < columns; i++)
+            h[k] += u[i] * (A->wide[first + i] - A->wide[start + i]);
+        for (ptrdiff_t i = 0; A->narrow && i < columns; i++)
+            h[k] += u[i] * ((double)A->narrow[first + i] - (double)A->narrow[start + i]);
+    }
+}
+
 /* Where row i of n rows X (n, columns) begins; of more than CHUNK the first alone */
 static void rows_of(double *X, ptrdiff_t n, ptrdiff_t columns, double **to)
 {
@@ -300,19 +590,34 @@ static void rows_of(double *X, ptrdiff_t n, ptrdiff_t columns, double **to)
         to[i] = X + i * columns;
 }
 
-/* out[i] += the functions Z (n, P) times the coefficients */
-static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, double *const *out, double *work)
+/* out[i] += the functions Z (n, P), or derivatives of them, times the coefficients. Of a mixture those of its `row`s, and
+ * the first of Z are `fields`. */
+static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const ptrdiff_t *row, ptrdiff_t fields,
+                   double *const *out, double *work)
 {
     double *to[CHUNK];
     const ptrdiff_t P = n_coefficients(r);
-    if (!r->factor.rows) {
+    const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
+    if (!r->factor.rows && !row) {
         /* coefficients that no cache holds: BLAS packs what several directions read of them, 0.5 times the time */
-        multiply(r, Z, n, &r->coefficients, 0, P, r->gemm && P * r->M > UNCACHED ? 4 : CHUNK, out);
+        multiply(r, Z, n, A, 0, P, r->gemm && P * r->M > UNCACHED ? 4 : CHUNK, out);
         return;
     }
-    memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
-    rows_of(work, n, r->modes.rows, to);
-    multiply(r, Z, n, &r->factor, 0, P, CHUNK, to);
+    if (r->factor.rows) {
+        memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
+        rows_of(work, n, r->modes.rows, to);
+    }
+    for (ptrdiff_t i = 0; row && i < n; i++) {
+        double *sum = r->factor.rows ? to[i] : out[i];
+        if (i < fields)
+            multiply_rows(r, Z + i * P, A, row, P, sum);
+        else
+            multiply_differences(Z + i * P, A, row, P, sum);
+    }
+    if (!r->factor.rows)
+        return;
+    if (!row)
+        multiply(r, Z, n, A, 0, P, CHUNK, to);
     multiply(r, work, n, &r->modes, 0, r->modes.rows, CHUNK, out);
 }
 
@@ -324,7 +629,12 @@ static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, d
     const int factored = r->factor.rows > 0;
     memset(coordinates, 0, (size_t)(n * rank) * sizeof *work);
     rows_of(coordinates, n, rank, to);
-    for (ptrdiff_t first = 0; first < P; first += step) {
+    for (ptrdiff_t i = 0; r->basis == RK_MIXTURE && i < n; i++) {
+        const mixture found = mixed(r, y + i * r->d, 0, Z);
+        double *row = factored ? coordinates + i * rank : n <= CHUNK ? out[i] : out[0] + i * r->M;
+        multiply_rows(r, found.weights, factored ? &r->factor : &r->coefficients, found.row, P, row);
+    }
+    for (ptrdiff_t first = 0; r->basis != RK_MIXTURE && first < P; first += step) {
         const ptrdiff_t count = smaller(step, P - first);
         functions(r, y, n, first, count, Z, Z + n * count);
         multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, CHUNK, factored ? to : out);
@@ -571,12 +881,18 @@ static int decode_jvp(const randsmap_decoder *r, const double *y, const double *
         finished(Jv, p * M, RANDSMAP_ERROR_NOT_FINITE);
         return finished(f, M, RANDSMAP_ERROR_NOT_FINITE);
     }
-    double *S = work, *X = S + r->n_functions, *scratch = X + d, *Z = scratch + 2 * d;
+    double *S = work, *X = S + state_work(r, 1, CHUNK), *scratch = X + d, *own = scratch + 2 * d, *Z = own + CHUNK * d;
     const double *X_at = NULL;
+    const ptrdiff_t *row = NULL;
+    mixture found;
     place at;
     const int tabulated = in_table(r, y, &at);
-    if (!tabulated && p)
+    if (!tabulated && r->basis == RK_MIXTURE) {
+        found = mixed(r, y, p > 0, S);
+        row = found.row, X_at = found.moves;
+    } else if (!tabulated && p && r->basis != RK_MEDIAN) {
         X_at = slopes(r, y, S, X);
+    }
     int status = RANDSMAP_OK, of_field = RANDSMAP_OK;
     for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
         const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
@@ -587,14 +903,24 @@ static int decode_jvp(const randsmap_decoder *r, const double *y, const double *
         if (tabulated) {
             table_rows(r, &at, v ? v + start * d : unit_directions[0], first, n, to);
         } else {
-            if (first) {
+            if (first)
                 memcpy(f, r->bias, (size_t)M * sizeof *f);
-                functions(r, y, 1, 0, P, Z, rest);
-            }
             for (ptrdiff_t i = first; i < first + n; i++)
                 memset(to[i], 0, (size_t)M * sizeof *f);
-            directional(r, S, X_at, v ? v + start * d : NULL, start, n, Z + first * P, scratch);
-            linear(r, Z, n + first, to, rest);
+            if (r->basis == RK_MEDIAN) {
+                memset(own, 0, (size_t)(n * d) * sizeof *own);
+                for (ptrdiff_t i = 0; i < n; i++)
+                    own[i * d + (v ? 0 : start + i)] = 1;
+                rest += first ? 0 : P;
+                medians(r, y, 1, v ? v + start * d : own, n, Z, Z + P, S);
+            } else {
+                if (row && first)
+                    memcpy(Z, found.weights, (size_t)P * sizeof *Z);
+                else if (first)
+                    functions(r, y, 1, 0, P, Z, rest);
+                directional(r, S, X_at, v ? v + start * d : NULL, start, n, Z + first * P, scratch);
+            }
+            linear(r, Z + (r->basis == RK_MEDIAN && !first ? P : 0), n + first, row, first, to, rest);
         }
         if (first)
             of_field = finished(f, M, !values && values_vary(r) ? RANDSMAP_ERROR_VALUES
@@ -633,22 +959,24 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
 {
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
-    if (!r->gemm) { /* the field comes for little */
+    if (!r->gemm || r->basis == RK_MIXTURE) { /* the field comes for little */
         for (ptrdiff_t i = 0; i < n; i++) {
             const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
             note(&status, s == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : s);
         }
         return status;
     }
-    double *S = work, *X = S + r->n_functions, *scratch = X + d, *G = scratch + 2 * d, *rest = G + n * p * P, *f = rest;
-    double *to[CHUNK];
-    for (ptrdiff_t i = 0; i < n; i++) {
+    double *S = work, *X = S + state_work(r, n, p), *scratch = X + d, *G = scratch + 2 * d, *rest = G + n * p * P;
+    double *to[CHUNK], *f = rest;
+    for (ptrdiff_t i = 0; r->basis == RK_MEDIAN && i < n; i += TOGETHER)
+        medians(r, y + i * d, smaller(TOGETHER, n - i), v ? v + i * p * d : NULL, p, NULL, G + i * p * P, S);
+    for (ptrdiff_t i = 0; r->basis != RK_MEDIAN && i < n; i++) {
         const double *X_at = slopes(r, y + i * d, S, X);
         directional(r, S, X_at, v ? v + i * p * d : NULL, 0, p, G + i * p * P, scratch);
     }
     memset(T, 0, (size_t)(n * p * M) * sizeof *T);
     rows_of(T, n * p, M, to);
-    linear(r, G, n * p, to, rest);
+    linear(r, G, n * p, NULL, 0, to, rest);
     status = fields_of_bounds(r, y, n, &rest);
     for (ptrdiff_t i = 0; !status && i < n * p; i++) {
         double *t = T + i * M;
@@ -691,13 +1019,24 @@ static void table_gradient(const randsmap_decoder *r, const place *at, const dou
 /* out (d) = the gradient of H (P) times the functions at y */
 static void contract(const randsmap_decoder *r, const double *y, const double *H, double *out, double *work)
 {
-    double *S = work, *X = S + r->n_functions;
+    double *S = work, *X = S + state_work(r, 1, 1);
     if (r->basis == RK_IDENTITY) {
         memcpy(out, H, (size_t)r->d * sizeof *out);
         return;
     }
     const double *at = slopes(r, y, S, X);
-    r->gradients->contract(S, at, at ? r->columns : r->weights, H, 1, r->d, r->n_functions, out);
+    memset(out, 0, (size_t)r->d * sizeof *out);
+    for (ptrdiff_t k = 0; r->basis == RK_MIXTURE && k < r->n_neighbors; k++)
+        for (ptrdiff_t j = 0; j < r->d; j++)
+            out[j] += H[k] * at[k * r->d + j];
+    if (r->basis == RK_MIXTURE)
+        return;
+    if (r->basis == RK_MONOMIALS)
+        for (ptrdiff_t k = 0; k < r->n_functions; k++)
+            for (ptrdiff_t j = 0; j < r->d; j++)
+                out[j] += H[k] * monomial_slope(r, k, j, at);
+    else
+        r->gradients->contract(S, at, at ? r->columns : r->weights, H, 1, r->d, r->n_functions, out);
     for (ptrdiff_t j = 0; j < r->d; j++) {
         if (r->tail_centre)
             out[j] += H[r->n_functions + j];
@@ -709,11 +1048,11 @@ static void contract(const randsmap_decoder *r, const double *y, const double *H
 int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, ptrdiff_t n, double *out, double *work)
 {
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
-    double *slopes_at = work, *H = slopes_at + slopes_work(r), *coordinates = H + n * P;
+    double *slopes_at = work, *H = slopes_at + state_work(r, n, 1) + 3 * d, *coordinates = H + n * P;
     double *rest = coordinates + n * r->factor.columns, *f = rest;
     place cell;
     int status = RANDSMAP_OK;
-    if (r->table.rows && n > 1) { /* what is in a table has no need of the coefficients */
+    if ((r->table.rows || r->basis == RK_MIXTURE) && n > 1) { /* some, or none, of the coefficients are needed */
         for (ptrdiff_t i = 0; i < n; i++)
             note(&status, rk_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work));
         return status;
@@ -732,14 +1071,21 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
         table_gradient(r, &cell, u, out);
         return finished(out, d, RANDSMAP_OK);
     }
+    const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
     if (r->factor.rows) {
         transpose_multiply(r, &r->modes, u, n, coordinates);
-        transpose_multiply(r, &r->factor, coordinates, n, H);
-    } else {
-        transpose_multiply(r, &r->coefficients, u, n, H);
+        u = coordinates;
     }
+    if (r->basis == RK_MIXTURE) {
+        transpose_differences(u, A, mixed(r, y, 0, slopes_at).row, P, H);
+    } else {
+        transpose_multiply(r, A, u, n, H);
+    }
+    for (ptrdiff_t i = 0; r->basis == RK_MEDIAN && i < n; i += TOGETHER)
+        pull_medians(r, y + i * d, smaller(TOGETHER, n - i), H + i * P, out + i * d, slopes_at);
     for (ptrdiff_t i = 0; i < n; i++) {
-        contract(r, y + i * d, H + i * P, out + i * d, slopes_at);
+        if (r->basis != RK_MEDIAN)
+            contract(r, y + i * d, H + i * P, out + i * d, slopes_at);
         note(&status, finished(out + i * d, d, RANDSMAP_OK));
     }
     return status;

@@ -24,7 +24,7 @@ static void normalise(double *a, ptrdiff_t k)
         largest = a[j] > a[largest] ? j : largest;
     }
     for (ptrdiff_t j = 0; j < k; j++)
-        a[j] /= sum;
+        a[j] = sum > 0 ? a[j] / sum : NAN; /* of points that are too far apart */
     for (int again = 0; again < 2; again++) {
         sum = 0;
         for (ptrdiff_t j = 0; j < k; j++)
@@ -337,6 +337,7 @@ static double evaluate(problem *z, const double *a)
         sum += p[i];
     }
     double f = 0;
+    sum = sum > 0 ? sum : NAN; /* of exponents that are no numbers */
     dots(p, map->values, NULL, map->d, n, z->psi, 1);
     for (ptrdiff_t c = 0; c < map->d; c++) {
         z->psi[c] /= sum;
@@ -457,14 +458,14 @@ static int quadratic(const double *g, const double *B, const double *a, ptrdiff_
             u[i] = -q[free_[i]];
             v[i] = 1;
         }
-        if (!factor(A, m, k))
+        if (!m || !factor(A, m, k))
             return 0;
         solve(A, m, k, u);
         solve(A, m, k, v);
         double su = 0, sv = 0, nu;
         for (ptrdiff_t i = 0; i < m; i++)
             su += u[i], sv += v[i];
-        nu = su / sv;
+        nu = sv > 0 ? su / sv : NAN;
         double length = 1;
         ptrdiff_t blocks = -1;
         for (ptrdiff_t i = 0; i < m; i++) {
@@ -671,6 +672,108 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
     return bad;
 }
 
+/* -- Derivatives of the weights ------------------------------------------------------------------
+ * Neighbours, and those of them that have weight, are held fixed: almost everywhere nothing else is near. */
+
+/* out (m, d) = the transposed pseudo-inverse of the first m rows of B (m + d, d), of singular values above `cut`, or
+ * above -cut times the largest */
+static void pseudo_inverse(double *B, ptrdiff_t m, ptrdiff_t d, double cut, double *square, double *out)
+{
+    for (ptrdiff_t i = 0; i < d * d; i++)
+        B[m * d + i] = i % (d + 1) == 0;
+    rk_orthogonalise(B, m, m + d, d, square);
+    memset(out, 0, (size_t) (m * d) * sizeof *out);
+    for (ptrdiff_t c = 0; c < d; c++) {
+        if (!(square[c] > (cut < 0 ? cut * cut * v_largest(square, d, 0) : cut * cut)))
+            continue;
+        for (ptrdiff_t i = 0; i < m; i++)
+            for (ptrdiff_t j = 0; j < d; j++)
+                out[i * d + j] += B[i * d + c] * B[(m + j) * d + c] / square[c];
+    }
+}
+
+/* slopes (k, d): how the weights of the active rows of P (k, d) move with the mean that they are weights of, without what
+ * is round-off of P; 0 of others. work: (2k + d + 2) d */
+static void affine_slopes(const double *P, const double *a, ptrdiff_t k, ptrdiff_t d, double *work, double *slopes)
+{
+    double *B = work, *square = B + (k + d) * d, *mean = square + d, *found = mean + d;
+    double noise = 4 * DBL_EPSILON * v_largest(P, k * d, 1);
+    const double *origin = P;
+    ptrdiff_t m = 0;
+    memset(mean, 0, (size_t) d * sizeof *mean);
+    for (ptrdiff_t j = 0; j < k; j++)
+        for (ptrdiff_t c = 0; a[j] > 0 && c < d; c++) {
+            B[m * d + c] = P[j * d + c] - origin[c];
+            mean[c] += B[m * d + c];
+            m += c + 1 == d;
+        }
+    for (ptrdiff_t i = 0; i < m * d; i++)
+        B[i] -= mean[i % d] / (double) m;
+    pseudo_inverse(B, m, d, noise * sqrt((double) m), square, found);
+    for (ptrdiff_t j = 0, i = 0; j < k; j++)
+        for (ptrdiff_t c = 0; c < d; c++)
+            slopes[j * d + c] = a[j] > 0 ? found[i++] : 0;
+}
+
+static void latent_slopes(const double *Y, ptrdiff_t d, const ptrdiff_t *neighbor, const double *a, ptrdiff_t k,
+                          double *work, double *slopes)
+{
+    double *P = work;
+    for (ptrdiff_t j = 0; j < k; j++)
+        memcpy(P + j * d, Y + neighbor[j] * d, (size_t) d * sizeof *P);
+    affine_slopes(P, a, k, d, P + k * d, slopes);
+}
+
+/* With psi(a) the encoder of the mixture, J and D2 its derivatives, the multipliers l, mu and e = psi - y:
+ * least |a|^2 where psi = y: a + J l + mu = 0, so (1 + l.D2) da + J dl + dmu = 0 and J^T da = dy;
+ * least |e|^2 where no mixture has the latents y: J e + mu = 0, so e.D2 da + J de + dmu = 0 and J^T da - de = dy. */
+static void encoder_slopes(const rk_nystroem *map, const double *y, const ptrdiff_t *row, const double *a, ptrdiff_t k,
+                           double *work, double *slopes)
+{
+    const ptrdiff_t n = map->n, d = map->d, size = k + d + 1;
+    problem z = {.map = map, .y = y, .row = row, .k = k};
+    z.p = work, z.s = z.p + n, z.psi = z.s + d * n, z.rho = z.psi + d, z.J = z.rho + d, z.mean = z.J + k * d;
+    double *H = z.mean + k, *K = H + k * k, *square = K + 2 * size * size, *found = square + size;
+    const double most = v_largest(map->values, n * d, 1), unit = most > 0 ? most : 1;
+    const int met = sqrt(evaluate(&z, a)) <= 1e-11 * unit; /* a search ends at 1e-13 */
+    jacobian(&z);
+    for (ptrdiff_t i = 0; i < k * d; i++)
+        z.J[i] = a[i / d] > 0 ? z.J[i] / unit : 0;
+    if (met) {
+        affine_slopes(z.J, a, k, d, found, slopes);
+        for (ptrdiff_t c = 0; c < d; c++) {
+            z.rho[c] = 0;
+            for (ptrdiff_t j = 0; j < k; j++)
+                z.rho[c] -= slopes[j * d + c] * a[j];
+        }
+    }
+    for (ptrdiff_t c = 0; c < d; c++)
+        z.rho[c] /= met ? unit : unit * unit;
+    curvature(&z, H);
+    memset(K, 0, (size_t) (size * size) * sizeof *K);
+    for (ptrdiff_t j = 0; j < k; j++) {
+        for (ptrdiff_t l = 0; l < k; l++)
+            K[j * size + l] = (a[j] > 0 && a[l] > 0 ? H[j * k + l] : 0) + (j == l && (met || !(a[j] > 0)));
+        for (ptrdiff_t c = 0; c < d; c++)
+            K[j * size + k + c] = K[(k + c) * size + j] = z.J[j * d + c];
+        K[j * size + k + d] = K[(k + d) * size + j] = a[j] > 0;
+    }
+    for (ptrdiff_t c = 0; !met && c < d; c++)
+        K[(k + c) * size + k + c] = -1;
+    pseudo_inverse(K, size, size, -1e-13, square, found);
+    for (ptrdiff_t j = 0; j < k; j++)
+        for (ptrdiff_t c = 0; c < d; c++)
+            slopes[j * d + c] = found[j * size + k + c] / unit;
+}
+
+static ptrdiff_t slopes_workspace(ptrdiff_t n, ptrdiff_t d, ptrdiff_t k)
+{
+    const ptrdiff_t size = k + d + 1, affine = (3 * k + d + 2) * d;
+    if (!n)
+        return affine;
+    return n + d * n + 2 * d + k * d + k + k * k + 2 * size * size + size + (affine > size * size ? affine : size * size);
+}
+
 /* -- The decoded field (Eq. convexinterpol) ---------------------------------------------------- */
 #define BLOCK 1024
 
@@ -700,4 +803,7 @@ const rk_simplex_table RK_TABLE(simplex) = {
     .mix = mix,
     .latent_workspace = latent_workspace,
     .encoder_workspace = encoder_workspace,
+    .latent_slopes = latent_slopes,
+    .encoder_slopes = encoder_slopes,
+    .slopes_workspace = slopes_workspace,
 };
