@@ -149,6 +149,8 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
 def _functions(add: Any, part: Any, basis: int, function: int) -> str:
     """The functions of the latents (n, P) of which fields are linear combinations, as rk_image.h has them."""
     scale, phi = part("scalars")[0, 0], "latents"
+    if part("input") is not None:
+        raise TypeError("the model has no ONNX graph: its latents are decoded from parameters")
     if basis == _kernel.FEATURE_MAP:
         t = add("Add", add("MatMul", "latents", part("weights")), part("offsets"))
         phi = add("Mul", add("Cos" if function == features.COSINE else "Sigmoid", t), scale)

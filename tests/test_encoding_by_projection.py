@@ -65,6 +65,7 @@ IN_C = {
 }
 MODELS = {
     **IN_C,
+    "conservative": (POD(2), ConservativeRegressor(KernelDecoder(), bounds="nonnegative")),
     "polynomials": (POD(2), RANDSMAPDecoder(PolynomialFeatures(2, include_bias=False))),
     "blend": (DiffusionMaps(2), BlendedDecoder([*BLEND, KNNDecoder(3)])),
     "search": (POD(2), AutoDecoder(n_trials=2)),
@@ -85,7 +86,9 @@ def norm_of(name):
 
 
 def misfits(name, Y, fields):
-    return np.linalg.norm((fitted(name).inverse_transform(Y) - fields) * norm_of(name), axis=1)
+    # few rows together have the bits of the steps, whose sums have another order in batches
+    decoded = np.vstack([fitted(name).inverse_transform(Y[i : i + 8]) for i in range(0, len(Y), 8)])
+    return np.linalg.norm((decoded - fields) * norm_of(name), axis=1)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -264,7 +267,7 @@ def test_few_cells_and_more_latents_than_cells(cells, d):
 def test_decoders_without_derivatives_are_named():
     for decoder, reason in (
         (LinearRegression(), "LinearRegression"),
-        (ConservativeRegressor(KernelDecoder()), "its predictions alone are used"),
+        (ConservativeRegressor(LinearRegression()), "LinearRegression is not known"),
     ):
         model = ManifoldModel(PCA(2), decoder).fit(F)
         with pytest.raises(

@@ -242,6 +242,50 @@ def test_any_regressor_that_c_knows_freezes_with_the_invariants_of_another():
     assert np.abs(frozen.predict(X).sum(axis=1) - 1).max() < 1e-13 and frozen.predict(X).min() >= 0
 
 
+@pytest.mark.parametrize("decoder", [None, DECODERS["blend-limited"], DECODERS["several"]])
+def test_parameters_to_fields(decoder):
+    """The regressor, then the model, as one image: the bits of predict, and derivatives by the chain rule."""
+    Y, F = random_problem(70, M, 2, seed=3, constant={4: 0.02})
+    parameters = np.column_stack([Y, np.linspace(-1, 1, 70)])
+    regressor = BlendedDecoder([KernelDecoder(), RFNNDecoder(random_state=0), KNNDecoder(4)], limit=0.1)
+    model = ParametricModel(ManifoldModel(POD(2, **MASS), decoder), regressor).fit(parameters, F)
+    frozen, X = model.freeze(), np.vstack([parameters[:3], rng.uniform(-1, 1, (20, 3))])
+    assert (frozen.n_components, frozen.n_cells) == (3, M)
+    expected = np.vstack([model.predict(x[None]) for x in X])
+    assert (frozen.predict(X) == expected).all()
+    J, inner = frozen.jacobian(X), model.regressor_.jacobian(X)
+    outer = model.model_.jacobian(model.latents(X))
+    np.testing.assert_allclose(J, outer @ inner, rtol=0, atol=1e-10 * largest(J))
+    V, U = rng.normal(size=X.shape), rng.normal(size=expected.shape)
+    np.testing.assert_allclose(frozen.jvp(X, V), np.einsum("nmd,nd->nm", J, V), rtol=0, atol=1e-11 * largest(J))
+    np.testing.assert_allclose(frozen.vjp(X, U), np.einsum("nmd,nm->nd", J, U), rtol=0, atol=1e-10 * largest(J))
+    with pytest.raises(ValueError, match="row 1 of X|finite|magnitude"):
+        frozen.predict([[0, 0, 0], [1e200, 0, 0], [0, 0, 0]])
+
+
+def test_what_c_does_not_know_is_distilled():
+    Y, F = random_problem(200, M, 2, seed=3)
+    foreign = ConservativeRegressor(Ridge()).fit(Y, F)
+    with pytest.raises(TypeError, match="distil"):
+        foreign.freeze()
+    with pytest.raises(ValueError, match="latents="):
+        foreign.freeze(distil=KernelDecoder())
+    frozen = foreign.freeze(distil=KernelDecoder("thin-plate", degree=1, **MASS), latents=Y)
+    assert frozen.distilled_error_ < 1e-8  # it is linear
+    assert np.abs(frozen.predict(Y) - foreign.predict(Y)).max() < 1e-8
+    blend = BlendedDecoder([Ridge(), RFNNDecoder(PCA(1))]).fit(Y, F)
+    rough = blend.freeze(distil=KernelDecoder(length_scale=0.02, degree=0, regularization=1.0))
+    errors = np.linalg.norm(rough.predict(Y) - blend.predict(Y), axis=1) / np.linalg.norm(blend.predict(Y), axis=1)
+    assert 0.2 * rough.distilled_error_ < errors.mean() < 5 * rough.distilled_error_
+    assert FrozenDecoder(bytes(rough.linear_map.kernel.source)).distilled_error_ == rough.distilled_error_
+    assert fitted("sigmoid")[0].freeze().distilled_error_ == 0
+    model = ManifoldModel(POD(2), Ridge()).fit(F)
+    latents = model.transform(F)
+    frozen = model.freeze(distil=RFNNDecoder(MonomialFeatures(1)), latents=latents)
+    assert np.abs(frozen.inverse_transform(latents) - model.inverse_transform(latents)).max() < 1e-3
+    assert np.abs(frozen.transform(F) - latents).max() < 1e-12
+
+
 def test_one_dimensional_fields():
     Y = np.linspace(0, 1, 30)[:, None]
     decoder = RFNNDecoder(random_state=0).fit(Y, np.sin(3 * Y[:, 0]))
@@ -494,7 +538,7 @@ def test_shorter_encoders(options, promised):
 def test_models_that_cannot_be_frozen_say_why():
     for encoder, decoder, message in (
         (PCA(2), RFNNDecoder(random_state=0), r"a model with a PCA cannot be frozen: .* by decoder_\.freeze\(\)$"),
-        (DiffusionMaps(2), Ridge(), "a model with a Ridge cannot be frozen: .* decoders$"),
+        (DiffusionMaps(2), Ridge(), r"a model with a Ridge cannot be frozen: .* decoders\. Give distil="),
         (PCA(2), None, "a model with a PCA cannot be frozen: .* decoders$"),
         (DiffusionMaps(2, n_neighbors=20), KernelDecoder(), "an encoder with n_neighbors"),
     ):
@@ -524,9 +568,15 @@ def test_what_cannot_be_frozen_says_why():
     with pytest.raises(TypeError, match="KNNDecoder cannot be frozen: an image mixes at most 1024 fields"):
         KNNDecoder(1100).fit(*random_problem(1200, 5)).freeze()
     aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
-    for other in (ShiftRegistration(aligned), ParametricModel(aligned)):
-        with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
-            other.freeze(tol=1e-3)
+    with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
+        ShiftRegistration(aligned).freeze(tol=1e-3)
+    for model_, regressor, named in (
+        (aligned, Ridge(), "Ridge"),
+        (ManifoldModel(POD(1), Ridge()), KernelDecoder(), "ManifoldModel"),
+        (ShiftRegistration(ManifoldModel(POD(1))), KernelDecoder(), "ShiftRegistration"),
+    ):
+        with pytest.raises(TypeError, match=f"ParametricModel cannot be frozen: C does not know a {named}"):
+            ParametricModel(model_, regressor).fit(Y, F).freeze()
     with pytest.raises(ValueError, match="precision must be"):
         RFNNDecoder(random_state=0).fit(Y, F).freeze(precision="float16")
     with pytest.raises(ValueError, match="kind must be"):

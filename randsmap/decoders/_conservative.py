@@ -17,7 +17,7 @@ from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
 from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, unknown_errors, with_error
-from randsmap.maps.frozen import freeze
+from randsmap.maps.frozen import OTHERWISE
 from randsmap.maps.linear_map import LinearMap, ProjectedMap, jacobian, jvp, vjp
 
 
@@ -219,7 +219,6 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     jacobian = available_if(lambda self: self._check_derivatives("jacobian"))(jacobian)
     jvp = available_if(lambda self: self._check_derivatives("jvp"))(jvp)
     vjp = available_if(lambda self: self._check_derivatives("vjp"))(vjp)
-    freeze = freeze
 
     def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
         """X as points (n, d); `others` are for these rows."""
@@ -233,7 +232,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         check_fitted(self, "estimator_")
         if not hasattr(type(self.estimator_), "linear_map"):
             name = type(self.estimator_).__name__
-            raise TypeError(f"a ConservativeRegressor cannot be frozen with a {name}: C does not know its functions")
+            raise TypeError(f"a ConservativeRegressor cannot be frozen with a {name}: C does not know it. {OTHERWISE}")
         return ProjectedMap(self.estimator_.linear_map, self.invariants_)
 
     def __sklearn_tags__(self):

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import BSpline, NdBSpline, make_interp_spline
+from sklearn.base import clone
 
 from randsmap._interface.arrays import as_array, empty_aligned
 from randsmap._interface.callers import compiled
@@ -28,6 +29,7 @@ from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.linear_map import LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
 
+OTHERWISE = "Give distil=, a decoder of the package, which is fitted to its fields and frozen in its place"
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]
 
@@ -74,9 +76,10 @@ def is_image(start: bytes) -> bool:
 
 def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     """One image of named arrays, as rk_image.h describes it: read-only, aligned to a cache line."""
-    alignment, parts = _kernel.ALIGNMENT, arrays.get("parts")
-    if parts:
-        arrays = arrays | {"parts": np.concatenate([_image_of(part) for part in parts]).view(np.int64)}
+    alignment = _kernel.ALIGNMENT
+    for name in arrays.keys() & {"parts", "input"}:
+        maps = arrays[name] if name == "parts" else (arrays[name],)
+        arrays = arrays | {name: np.concatenate([_image_of(part) for part in maps]).view(np.int64)}
     matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
     table = np.zeros(len(matrices), _SECTION)
     end = _HEADER.itemsize + table.nbytes
@@ -289,6 +292,12 @@ class FrozenDecoder(FieldOutputMixin):
             raise AttributeError("the image has no error bar: decoder.freeze(error_bar=True) puts it there")
         return ErrorBar.of_matrix(np.array(matrix, dtype=float), self.n_components)
 
+    @property
+    def distilled_error_(self) -> float:
+        """Mean relative L2 error in the place of another decoder, by ``freeze(distil=...)``; 0: it is the decoder."""
+        scalars = np.ravel(section_of(self.linear_map.kernel.source, "scalars"))
+        return float(scalars[6]) if len(scalars) > 6 else 0.0
+
     jacobian = jacobian
     jvp = jvp
     vjp = vjp
@@ -354,6 +363,9 @@ def freeze(
     max_bytes: int = MAX_BYTES,
     error_bar: bool = False,
     encoder: Any = None,
+    regressor: Any = None,
+    distil: Any = None,
+    distilled: float = 0.0,
 ) -> FrozenDecoder:
     """The decoder as one immutable block of memory, which decodes without Python: in C, or here with less overhead.
 
@@ -379,6 +391,13 @@ def freeze(
         C does not read.
     encoder : fitted encoder or None
         What `ManifoldModel.freeze` adds.
+    regressor : fitted ParametricModel or None
+        What its own `freeze` adds: whose regressor decodes parameters to latents.
+    distil : decoder or None
+        Frozen in the place of this one: a clone, fitted to the fields that this one decodes at three of four of up to
+        2048 points, `latents` or spread over their box. ``distilled_error_`` is what it misses at the others.
+    distilled : float
+        What is kept as that error.
 
     Returns
     -------
@@ -403,6 +422,10 @@ def freeze(
     >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
     True
     """
+    if distil is not None:
+        student, distilled = _distilled(self, distil, latents)
+        options = {"precision": precision, "tol": tol, "kind": kind, "latents": latents, "max_bytes": max_bytes}
+        return student.freeze(**options, error_bar=error_bar, encoder=encoder, regressor=regressor, distilled=distilled)
     linear, is_table, points = self.linear_map, kind == "table", None
     check_choice(precision, "precision", ("float64", "float32"))
     check_choice(kind, "kind", ("features", "table"))
@@ -410,7 +433,7 @@ def freeze(
         check_number(tol, "tol", low=0, strict_low=True)
     check_count(max_bytes, "max_bytes")
     if linear.basis.not_frozen:
-        raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}")
+        raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}. {OTHERWISE}")
     around = getattr(getattr(self, "fitted", None), "training_points", None)
     if latents is not None:
         points = around = as_array(latents, "latents", (None, linear.basis.n_components))
@@ -433,7 +456,10 @@ def freeze(
     if len(self.field_shape_) > 1:
         arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
     if error_bar:
-        arrays["error_bar"] = (self if encoder is None else encoder).error_bar_.matrix
+        arrays["error_bar"] = (encoder or regressor or self).error_bar_.matrix
+    behind = {} if encoder is None else encoder.frozen_encoder(precision, tol)
+    if regressor is not None:
+        behind = {"input": regressor.regressor_.linear_map}
     image = assembled(
         map_arrays(
             basis,
@@ -442,10 +468,23 @@ def freeze(
             kind=_kernel.TABLE if is_table else _kernel.FEATURES,
             precision=int(precision[-2:]),
             single=self.field_shape_ == (),
-            encoder=None if encoder is None else encoder.frozen_encoder(precision, tol),
+            encoder={**behind, "distilled": distilled},
         )
     )
     return FrozenDecoder(image) if encoder is None else FrozenModel(image)
+
+
+def _distilled(taught, decoder, latents):
+    """A clone of the decoder that is fitted to the fields of another one, and the mean relative L2 error elsewhere."""
+    points = None if latents is None else as_array(latents, "latents")
+    around = getattr(getattr(taught, "fitted", None), "training_points", points)
+    if around is None:
+        raise ValueError("distil needs to know where: give latents=, points such as those to decode")
+    X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), 1)
+    F, left = np.asarray(taught.predict(X), dtype=float), np.arange(len(X)) % 4 == 3
+    student = clone(decoder).fit(X[~left], F[~left])
+    missed = scaled_l2(*(np.reshape(each, (left.sum(), -1)) for each in (F[left], student.predict(X[left]))))
+    return student, float(np.mean(missed))
 
 
 # -- Fewer or shorter numbers ----------------------------------------------------------------------

@@ -265,9 +265,11 @@ def map_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds.
 
-    `encoder` has those of an encoder and, as numbers, "encoder_width" and "projection".
+    `encoder` has those of an encoder and, as numbers, "encoder_width", "projection" and "distilled", an error; or
+    "input", the map that decodes the points of this one.
     """
     arrays: dict[str, Any] = {**basis.arrays, **coefficients, **(encoder or {})}
+    maps = {name: given for name, given in (("parts", basis.parts), ("input", arrays.pop("input", None))) if given}
     q = 0
     if invariants is not None:
         arrays.update((name, array) for name, array in invariants.frozen().items() if array is not None)
@@ -286,10 +288,10 @@ def map_arrays(
         "neighbors": basis.n_neighbors,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
-    width = arrays.pop("encoder_width", 0.0)
-    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, width, basis.limit, basis.smoothing])
+    width, distilled = arrays.pop("encoder_width", 0.0), arrays.pop("distilled", 0.0)
+    arrays["scalars"] = np.array([basis.scale, basis.low, basis.high, width, basis.limit, basis.smoothing, distilled])
     found = {name: np.require(array, None, ["C", "A"]) for name, array in arrays.items() if array is not None}
-    return found | ({"parts": basis.parts} if basis.parts else {})
+    return found | maps
 
 
 def _map_of_cells(basis, A, invariants, combinations, cells):
@@ -594,6 +596,12 @@ class ProjectedMap(LinearMap):
             self.A, self.coefficients, self.combinations = inner.A, inner.coefficients, inner.combinations
         # coefficients keep invariants without bounds, so that no other projection is needed
         self.basis = inner.basis if self.A is not None else self
+
+    def nearest(self, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None) -> _Values:
+        def decode(Y, values):
+            return self.invariants.project(self.inner.fields(Y), self.invariants.row_values(values, len(Y)))
+
+        return nearest_latents(decode, self.jacobian, F, Y, n_steps, weights, values)
 
     def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
         T = self.inner.tangents(X, V, first)

@@ -33,6 +33,7 @@ from randsmap.decoders import MAX_BYTES, FrozenModel, KNNDecoder, RFNNDecoder
 from randsmap.decoders._base import available_if, require, why_not
 from randsmap.invariants import norm_weights, own_values
 from randsmap.maps.error_bar import ErrorBar, with_error
+from randsmap.maps.frozen import OTHERWISE, freeze
 from randsmap.maps.linear_map import nearest_latents
 from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
@@ -301,12 +302,13 @@ class ManifoldModel(ReconstructionMixin, Model):
         latents: ArrayLike | None = None,
         max_bytes: int = MAX_BYTES,
         error_bar: bool = False,
+        distil: Any = None,
     ) -> FrozenModel:
         """Encoder and decoder as one immutable block of memory, which works without Python; see `FrozenModel`.
 
         Parameters
         ----------
-        precision, tol, kind, latents, max_bytes, error_bar
+        precision, tol, kind, latents, max_bytes, error_bar, distil
             As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps`, whose
             distances are measured in the fewest principal components that give their latents to `tol` of the largest.
 
@@ -322,15 +324,17 @@ class ManifoldModel(ReconstructionMixin, Model):
         check_fitted(self, "encoder_")
         parts = self.encoder_, self.encoder_ if self.decoder_ is None else self.decoder_
         for part, method in zip(parts, ("frozen_encoder", "freeze")):
-            if not hasattr(part, method):
+            if not hasattr(part, method) and (distil is None or method != "freeze"):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
                     f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and the "
                     "package's decoders"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
+                    f"{f'. {OTHERWISE}' if method == 'freeze' else ''}"
                 )
-        options = {"kind": kind, "latents": latents, "max_bytes": max_bytes, "error_bar": error_bar}
-        return parts[1].freeze(precision=precision, tol=tol, **options, encoder=self)
+        options = {"kind": kind, "latents": latents, "max_bytes": max_bytes, "error_bar": error_bar, "distil": distil}
+        found: Any = freeze(parts[1], precision=precision, tol=tol, **options, encoder=self)
+        return found  # type: ignore[no-any-return]
 
     def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
         """The encoder's sections of an image, and what its latents are projected with."""

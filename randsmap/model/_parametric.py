@@ -15,15 +15,15 @@ from randsmap._interface.arrays import as_columns, check_samples, validate_data
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import FieldOutputMixin, field_rows, flattened, named
 from randsmap._interface.parameters import estimator, parameter
-from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
+from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
 from randsmap._linalg.rows import Rows, spread_rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders import AutoDecoder
+from randsmap.decoders import AutoDecoder, FrozenDecoder
 from randsmap.decoders._auto import GAUSSIAN, MATERN, THIN_PLATE
 from randsmap.decoders._base import available_if, require
 from randsmap.encoders import POD
-from randsmap.invariants import norm_weights
+from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar, eighths, found_error_bar, members, unknown_errors, with_error
 from randsmap.maps.extrapolation import FACTOR
 from randsmap.metrics import field_norms
@@ -102,10 +102,6 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     _field_shape = property(attrgetter("model_._field_shape"))
     leverage_from = "regressor"
     error_bar_ = property(found_error_bar)
-    freeze = not_frozen(
-        "an image decodes latents, not parameters. Freeze its model (model_.freeze()), and decode what "
-        "latents(parameters) gives"
-    )
 
     def fit(self, parameters: ArrayLike, snapshots: ArrayLike, groups: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to their latents.
@@ -306,6 +302,37 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     def leverage_(self) -> float:
         """The larger of the parts' `leverage_`, of their training points, in the same units."""
         return float(FACTOR * max(part.leverage_ / part.leverage_limit_ for part, _ in self._leverages()))
+
+    def freeze(self, **options: Any) -> FrozenDecoder:
+        """Regressor and model as one immutable block of memory, which decodes parameters without Python.
+
+        Parameters
+        ----------
+        **options
+            Of the `freeze` of the decoder of the model: precision, tol, kind, latents, max_bytes, error_bar. They are
+            for the decoder alone, `latents` too; the regressor has float64.
+
+        Returns
+        -------
+        FrozenDecoder
+            Whose n_components is the number of parameters.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As the decoder's own `freeze`, or if the regressor is no decoder of the package, or the model shifts fields.
+        """
+        check_fitted(self, "regressor_")
+        part, found = decoding_part(self.model_), getattr(self.regressor_, "linear_map", None)
+        unknown = self.regressor_ if found is None else None
+        if self._angles() or not hasattr(part, "freeze"):
+            unknown = self.model_
+        if unknown is not None:
+            raise TypeError(f"{type(self).__name__} cannot be frozen: C does not know a {type(unknown).__name__}")
+        if found.basis.not_frozen:
+            raise TypeError(f"{type(self).__name__} cannot be frozen: {found.basis.not_frozen}")
+        frozen: FrozenDecoder = part.freeze(**options, regressor=self)
+        return frozen
 
     def leverage_points(self, X: Any) -> Any:
         return validate_data(self, as_columns(X), reset=False)

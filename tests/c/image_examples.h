@@ -37,7 +37,7 @@ static void *allocate(size_t size)
 }
 
 /* -- A writer of images ------------------------------------------------------------------------------ */
-enum { MOST = 40, D = 2, M = 21, P = 13, N = 12, TOGETHER = 7, MONOMIALS, MIXTURE, ENCODED, MEDIAN, LIMITED };
+enum { MOST = 40, D = 2, M = 21, P = 13, N = 12, TOGETHER = 7, MONOMIALS, MIXTURE, ENCODED, MEDIAN, LIMITED, BEHIND };
 
 typedef struct {
     rk_image_section sections[MOST];
@@ -141,7 +141,7 @@ static void invariants(draft *t, int bounds, uint64_t rank)
         direction[i] = i % M == 3 ? 0 : C[i];
 }
 
-enum { KINDS = LIMITED + 1 };
+enum { KINDS = BEHIND + 1 };
 
 static void *example(int kind, size_t *size);
 
@@ -203,13 +203,19 @@ static void *example(int kind, size_t *size)
     const int rank = kind == 5 ? 0 : kind == TOGETHER ? 2 : 1;
     kind = kind == TOGETHER ? 3 : kind;
     const int is_map = kind < 3 || kind == 6;
-    const int basis = kind == MONOMIALS ? RK_MONOMIALS : kind <= ENCODED ? RK_MIXTURE : RK_MEDIAN;
+    const int basis = kind == MONOMIALS ? RK_MONOMIALS : kind <= ENCODED ? RK_MIXTURE : kind == BEHIND ? RK_IDENTITY : RK_MEDIAN;
     parameters(&t, kind == 6 ? RANDSMAP_TABLE : RANDSMAP_FEATURES, kind >= MONOMIALS ? basis : kind == 5 ? RK_IDENTITY : is_map ? RK_FEATURE_MAP : kind == 3 ? RK_RADIAL_KERNEL : RK_MULTI_GAUSSIAN,
                is_map ? kind % RK_ACTIVATIONS : kind == 3 ? RK_MATERN_32 : 0, rank);
     int functions = P;
     if (kind == LIMITED)
         ((double *)t.arrays[1])[RK_LIMIT] = 3;
-    if (kind >= MONOMIALS) {
+    if (kind == BEHIND) { /* a map of M coordinates, which another one decodes */
+        size_t length;
+        void *input = example(MIXTURE, &length);
+        memcpy(add(&t, RK_INPUT, RK_INT64, 1, length / 8), input, length);
+        free(input);
+        ((int64_t *)t.arrays[0])[RK_N_COMPONENTS] = functions = M;
+    } else if (kind >= MONOMIALS) {
         functions = other_functions(&t, kind);
     } else if (kind == 5) {
         functions = D;
@@ -259,7 +265,7 @@ static void *example(int kind, size_t *size)
             add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 9, 0.5, 1);
     }
     if (rank)
-        invariants(&t, kind == 1 || kind == 3, (uint64_t)rank);
+        invariants(&t, kind == 1 || kind == 3 || kind == BEHIND, (uint64_t)rank);
     return assembled(&t, size);
 }
 

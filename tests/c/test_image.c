@@ -185,7 +185,7 @@ static void seal_all(unsigned char *image, size_t size)
     const rk_image_section *table = (void *)(image + sizeof *header);
     for (size_t i = 0; i < header->n_sections && sizeof *header + (i + 1) * sizeof *table <= size; i++) {
         const size_t offset = (size_t)table[i].offset;
-        if (table[i].id != RK_PARTS || offset > size || offset % 8 || table[i].columns > (size - offset) / 8)
+        if ((table[i].id != RK_PARTS && table[i].id != RK_INPUT) || offset > size || offset % 8 || table[i].columns > (size - offset) / 8)
             continue;
         size_t length, bytes = 8 * (size_t)table[i].columns;
         for (size_t at = 0; at + sizeof *header <= bytes; at += length) {

@@ -272,7 +272,11 @@ def _seal(image):
     for entry in range(HEADER, min(HEADER + SECTION * int(image[32:36].view(np.uint32)[0]), len(image) - 31), SECTION):
         number = int(image[entry : entry + 4].view(np.uint32)[0])
         offset, _, columns = (int(n) for n in image[entry + 8 : entry + 32].view(np.uint64))
-        if number != kernel.SECTIONS["parts"] or offset % 8 or offset + 8 * columns > len(image):
+        if (
+            number not in (kernel.SECTIONS["parts"], kernel.SECTIONS["input"])
+            or offset % 8
+            or offset + 8 * columns > len(image)
+        ):
             continue
         images = image[offset : offset + 8 * columns]
         while len(images) >= HEADER:

@@ -181,7 +181,7 @@ static void read_median(sections *s, randsmap_decoder *r)
     r->n_functions = size;
     s->bad |= size == 0 || !(r->limit >= 0) || !(r->smoothing >= 1e-150) || !(r->smoothing <= 1e150);
     for (ptrdiff_t k = 0; k < r->n_parts; k++)
-        s->bad |= r->parts[k]->d != r->d || r->parts[k]->M != size;
+        s->bad |= rk_image_dimension(r->parts[k]) != r->d || r->parts[k]->M != size;
     if (!r->n_parts) {
         s->bad |= size == 0 || r->d % size || r->d / size < 2 || r->d / size > RK_MOST_PARTS;
     } else if (r->limit < INFINITY) {
@@ -368,6 +368,7 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     r->cell_weights = optional(s, RK_CELL_WEIGHTS, 1, r->M);
     for (ptrdiff_t k = 0; !s->bad && r->cell_weights && k < r->M; k++)
         s->bad = !(r->cell_weights[k] > 0) || !(r->cell_weights[k] < INFINITY);
+    s->bad |= r->input && (r->input->M != r->d || s->found[RK_ENCODER_CENTRE].data);
     if (s->found[RK_ENCODER_CENTRE].data)
         read_encoder(s, r);
     if (r->kind == RANDSMAP_TABLE)
@@ -383,6 +384,8 @@ static void discard(randsmap_decoder *r)
 {
     for (ptrdiff_t k = 0; r->owns_parts && k < r->n_parts; k++)
         randsmap_close(r->parts[k]);
+    if (r->owns_parts)
+        randsmap_close(r->input);
     free(r->parts);
     free(r);
 }
@@ -421,7 +424,7 @@ static randsmap_decoder *closed(ptrdiff_t n_parts)
 }
 
 int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
-              randsmap_decoder **out)
+              randsmap_decoder *input, randsmap_decoder **out)
 {
     sections s = {.bad = 0};
     memcpy(s.found, table, sizeof s.found);
@@ -430,6 +433,7 @@ int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder *const *pa
         return RANDSMAP_ERROR_MEMORY;
     for (; r->n_parts < n_parts; r->n_parts++)
         r->parts[r->n_parts] = parts[r->n_parts];
+    r->input = input;
     return opened(&s, PTRDIFF_MAX, gemm, r, out);
 }
 
@@ -471,6 +475,15 @@ static int view(const void *image, size_t size, int depth, randsmap_decoder **ou
         if (of_part) {
             discard(r);
             return of_part;
+        }
+    }
+    if (s.found[RK_INPUT].data) {
+        const void *input = array(&s, RK_INPUT, RK_INT64, 1, -1);
+        const int of_input = input ? view(input, 8 * (size_t)s.found[RK_INPUT].columns, depth + 1, &r->input)
+                                   : RANDSMAP_ERROR_IMAGE;
+        if (of_input) {
+            discard(r);
+            return of_input;
         }
     }
     return opened(&s, size, NULL, r, out);
@@ -592,7 +605,7 @@ int randsmap_info(const randsmap_decoder *r, randsmap_info_t *info)
     if (!r || !info || info->size < sizeof info->size)
         return RANDSMAP_ERROR_ARGUMENT;
     randsmap_info_t known;
-    known.n_components = r->d;
+    known.n_components = rk_image_dimension(r);
     known.n_cells = r->M;
     known.n_invariants = r->projected ? r->q : 0;
     known.n_features = r->n_functions + (r->tail_centre ? r->d : 0);

@@ -40,7 +40,7 @@ cdef extern from "rk_image.h" nogil:
         const float *narrow
     void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
     int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, Py_ssize_t n_parts,
-                  randsmap_decoder **out)
+                  randsmap_decoder *input, randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
                   double *work)
     int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, Py_ssize_t n, Py_ssize_t p, double *T,

@@ -108,8 +108,13 @@ cdef class Map:
         cdef randsmap_decoder *parts[RK_MOST_PARTS]
         cdef Map part
         cdef Py_ssize_t n_parts = 0
+        cdef randsmap_decoder *input = NULL
         memset(sections, 0, sizeof(sections))
         for name, value in arrays.items():
+            if name == "input":
+                part = value.kernel
+                input = part.map
+                continue
             if name == "parts":
                 if len(value) > RK_MOST_PARTS:
                     raise ValueError(f"{len(value)} parts, expected at most {RK_MOST_PARTS}")
@@ -126,7 +131,7 @@ cdef class Map:
             section.rows = array.shape[0] if array.ndim == 2 else 1
             section.columns = array.shape[array.ndim - 1]
             section.data = array.buf
-        return rk_map_of(sections, <rk_gemm> gemm, parts, n_parts, &self.map)
+        return rk_map_of(sections, <rk_gemm> gemm, parts, n_parts, input, &self.map)
 
     def __dealloc__(self):
         randsmap_close(self.map)

@@ -86,7 +86,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(EXPONENTS)           /* (n, n'), of mixtures that an encoder chooses: rows of rk_nystroem */                     \
     X(NYSTROEM)            /* (1 + d, n'): its offset and values */                                                    \
     X(NEAR_LATENTS)        /* (n, d): the points as they are, in the order of NEAR_POINTS */                           \
-    X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */
+    X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */  \
+    X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \
@@ -111,6 +112,7 @@ enum rk_scalar {
     RK_ENCODER_WIDTH, /* epsilon of the Nystroem extension */
     RK_LIMIT,         /* of a median: largest distance of its fields from the nearest one; infinite: none */
     RK_SMOOTHING,     /* of its distances */
+    RK_DISTILLED,     /* relative L2 error as what another decoder is frozen by; 0: it stands for none; for Python alone */
     RK_N_SCALARS,
     RK_FIRST_SCALARS = RK_ENCODER_WIDTH + 1
 };
@@ -156,7 +158,8 @@ struct randsmap_decoder {
     double limit, smoothing;
     randsmap_decoder **parts;
     ptrdiff_t n_parts;
-    int owns_parts;
+    int owns_parts; /* and the input */
+    randsmap_decoder *input;
 
     const double *bias;
     rk_matrix coefficients, factor, modes; /* either the first, or the two others */
@@ -197,7 +200,16 @@ static inline int rk_image_is_single(const randsmap_decoder *r)
 
 static inline int rk_image_is_affine(const randsmap_decoder *r)
 {
-    return r->basis == RK_IDENTITY && !r->projection.bounds && !r->table.rows;
+    return r->basis == RK_IDENTITY && !r->projection.bounds && !r->table.rows
+           && (!r->input || (r->input->basis == RK_IDENTITY && !r->input->projection.bounds && !r->input->input));
+}
+
+/* Coordinates that a caller gives */
+static inline ptrdiff_t rk_image_dimension(const randsmap_decoder *r)
+{
+    for (; r->input; r = r->input)
+        ;
+    return r->d;
 }
 
 static inline int rk_image_has_encoder(const randsmap_decoder *r)
@@ -211,7 +223,7 @@ const char *rk_parameter_name(int number);
 
 /* The map that RK_SECTIONS arrays and the parts describe, which must stay where they are. Every shape is verified. */
 int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
-              randsmap_decoder **out);
+              randsmap_decoder *input, randsmap_decoder **out);
 
 /* x = (y - centre) / lengths (d), no further than the largest number; centre and lengths may be NULL. */
 void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x);

@@ -131,7 +131,8 @@ static ptrdiff_t projection_work(const randsmap_decoder *r)
 /* For a field and its derivatives along n - 1 directions */
 static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    return slopes_work(r) + linear_work(r, smaller(n, CHUNK)) + projection_work(r);
+    const ptrdiff_t input = r->input ? n * r->d + jvp_work(r->input, n) : 0;
+    return input + slopes_work(r) + linear_work(r, smaller(n, CHUNK)) + projection_work(r);
 }
 
 ptrdiff_t rk_nearest_work(const randsmap_decoder *r)
@@ -144,14 +145,16 @@ ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t rows = r->gemm ? n : smaller(n, CHUNK);
     const ptrdiff_t encoding = r->encoder_centre ? larger(encoder_work(r, smaller(n, CHUNK)), rk_nearest_work(r)) : 0;
-    const ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, 1)) + projection_work(r);
+    ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, 1)) + projection_work(r);
+    if (r->input)
+        decoding += rows * r->d + rk_work(r->input, rows);
     return larger(encoding, decoding) + 1;
 }
 
 ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
 {
-    if (!r->gemm || r->basis == RK_MIXTURE)
-        return r->M + randsmap_work(r, p);
+    if (!r->gemm || r->basis == RK_MIXTURE || r->input)
+        return r->M + larger(jvp_work(r, p + 1), rk_work(r, 1));
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
     return state_work(r, n, p) + 3 * r->d + n * p * (n_coefficients(r) + r->factor.columns) + fields + projection_work(r);
 }
@@ -160,7 +163,9 @@ ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
     const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
-    return state_work(r, n, 1) + 3 * r->d + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
+    const ptrdiff_t input = r->input
+        ? 2 * n * r->d + larger(rk_work(r->input, n), rk_cotangents_work(r->input, n)) : 0;
+    return input + state_work(r, n, 1) + 3 * r->d + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
 }
 
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -747,9 +752,17 @@ int rk_decode(const randsmap_decoder *r, const double *y, const double *values, 
         return n ? finished(out, n * r->M, RANDSMAP_ERROR_VALUES) : RANDSMAP_OK;
     const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
     int status = RANDSMAP_OK;
-    for (ptrdiff_t i = 0; i < n; i += step)
-        note(&status, decode_rows(r, y + i * r->d, values ? values + i * r->projection.q : NULL, smaller(step, n - i),
-                                  out + i * r->M, work));
+    for (ptrdiff_t i = 0; i < n; i += step) {
+        const ptrdiff_t rows = smaller(step, n - i);
+        const double *z = y + i * rk_image_dimension(r);
+        double *rest = work;
+        if (r->input) {
+            rest += rows * r->d;
+            note(&status, rk_decode(r->input, z, NULL, rows, work, rest));
+            z = work;
+        }
+        note(&status, decode_rows(r, z, values ? values + i * r->projection.q : NULL, rows, out + i * r->M, rest));
+    }
     return status;
 }
 
@@ -771,7 +784,7 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
     for (ptrdiff_t i = 0; i < n; i++) {
         const int s = independent_values(r, m + i * r->q, work);
         note(&status, s ? finished(out + i * r->M, r->M, s)
-                        : rk_decode(r, y + i * r->d, work, 1, out + i * r->M, work + r->q));
+                        : rk_decode(r, y + i * rk_image_dimension(r), work, 1, out + i * r->M, work + r->q));
     }
     return status;
 }
@@ -872,8 +885,8 @@ static int push(const randsmap_decoder *r, const double *f, int status, ptrdiff_
     return status;
 }
 
-/* `randsmap_decode_jvp` of a field with these values (rank) of the independent invariants, or NULL */
-static int decode_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
+/* `decode_jvp` of a map whose input is y itself */
+static int own_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
                       double *f, double *Jv, double *work)
 {
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
@@ -936,10 +949,22 @@ static int decode_jvp(const randsmap_decoder *r, const double *y, const double *
     return status;
 }
 
+/* `randsmap_decode_jvp` of a field with these values (rank) of the independent invariants, or NULL */
+static int decode_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
+                      double *f, double *Jv, double *work)
+{
+    if (!r->input)
+        return own_jvp(r, y, values, v, p, f, Jv, work);
+    double *z = work, *V = z + r->d, *rest = V + p * r->d;
+    int status = decode_jvp(r->input, y, NULL, v, p, z, V, rest);
+    note(&status, own_jvp(r, z, values, V, p, f, Jv, rest));
+    return status;
+}
+
 int randsmap_decode_jvp(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t p, double *f,
                         double *Jv, double *work)
 {
-    if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != r->d))
+    if (!r || p < 0 || !y || !f || !work || (p && !Jv) || (!v && p != rk_image_dimension(r)))
         return RANDSMAP_ERROR_ARGUMENT;
     return decode_jvp(r, y, NULL, v, p, f, Jv, work);
 }
@@ -951,15 +976,21 @@ static int fields_of_bounds(const randsmap_decoder *r, const double *y, ptrdiff_
     if (!r->projection.bounds)
         return RANDSMAP_OK;
     *work += n * r->M;
-    return rk_decode(r, y, NULL, n, f, *work);
+    if (values_vary(r))
+        return n ? finished(f, n * r->M, RANDSMAP_ERROR_VALUES) : RANDSMAP_OK;
+    int status = RANDSMAP_OK;
+    const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
+    for (ptrdiff_t i = 0; i < n; i += step) /* not by `rk_decode`: y is what the input has decoded */
+        note(&status, decode_rows(r, y + i * r->d, NULL, smaller(step, n - i), f + i * r->M, *work));
+    return status;
 }
 
 int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptrdiff_t n, ptrdiff_t p, double *T,
                 double *work)
 {
-    const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    const ptrdiff_t d = rk_image_dimension(r), M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
-    if (!r->gemm || r->basis == RK_MIXTURE) { /* the field comes for little */
+    if (!r->gemm || r->basis == RK_MIXTURE || r->input) { /* the field comes for little */
         for (ptrdiff_t i = 0; i < n; i++) {
             const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
             note(&status, s == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : s);
@@ -1045,7 +1076,8 @@ static void contract(const randsmap_decoder *r, const double *y, const double *H
     }
 }
 
-int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, ptrdiff_t n, double *out, double *work)
+static int own_cotangents(const randsmap_decoder *r, const double *y, const double *u, ptrdiff_t n, double *out,
+                          double *work)
 {
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
     double *slopes_at = work, *H = slopes_at + state_work(r, n, 1) + 3 * d, *coordinates = H + n * P;
@@ -1054,7 +1086,7 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
     int status = RANDSMAP_OK;
     if ((r->table.rows || r->basis == RK_MIXTURE) && n > 1) { /* some, or none, of the coefficients are needed */
         for (ptrdiff_t i = 0; i < n; i++)
-            note(&status, rk_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work));
+            note(&status, own_cotangents(r, y + i * d, u + i * M, 1, out + i * d, work));
         return status;
     }
     status = fields_of_bounds(r, y, n, &rest);
@@ -1091,12 +1123,32 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
     return status;
 }
 
+int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, ptrdiff_t n, double *out, double *work)
+{
+    if (r->input) {
+        double *z = work, *g = z + n * r->d, *rest = g + n * r->d;
+        const ptrdiff_t d = rk_image_dimension(r);
+        int status = rk_decode(r->input, y, NULL, n, z, rest);
+        if (status && n == 1)
+            return finished(out, d, status);
+        if (!status) {
+            status = own_cotangents(r, z, u, n, g, rest);
+            note(&status, rk_cotangents(r->input, y, g, n, out, rest));
+            return status;
+        }
+        for (ptrdiff_t i = 0; i < n; i++) /* those that have an input */
+            note(&status, rk_cotangents(r, y + i * d, u + i * r->M, 1, out + i * d, work));
+        return status;
+    }
+    return own_cotangents(r, y, u, n, out, work);
+}
+
 int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, double *out, double *work)
 {
     if (!r || !y || !u || !out || !work)
         return RANDSMAP_ERROR_ARGUMENT;
-    if (!all_finite(y, r->d) || !all_finite(u, r->M))
-        return finished(out, r->d, RANDSMAP_ERROR_NOT_FINITE);
+    if (!all_finite(y, rk_image_dimension(r)) || !all_finite(u, r->M))
+        return finished(out, rk_image_dimension(r), RANDSMAP_ERROR_NOT_FINITE);
     return rk_cotangents(r, y, u, 1, out, work);
 }
 
