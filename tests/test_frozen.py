@@ -555,8 +555,8 @@ def test_what_cannot_be_frozen_says_why():
     Y, F = random_problem(30, M)
     with pytest.raises(NotFittedError):
         RANDSMAPDecoder().freeze()
-    for part, reason in ((Ridge(), "C does not know a Ridge"), (KernelDecoder(**MASS), "has invariants of its own")):
-        with pytest.raises(TypeError, match=f"ConservativeRegressor cannot be frozen: .*{reason}"):
+    for part, reason in ((Ridge(), "with a Ridge: C does not know it"), (KernelDecoder(**MASS, bounds=(0, 1)), ": C ")):
+        with pytest.raises(TypeError, match=f"ConservativeRegressor cannot be frozen.*{reason}"):
             ConservativeRegressor(part).fit(Y, F).freeze()
     for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
         reason = f"RFNNDecoder cannot be frozen: .* the features of {type(features).__name__}. Fit one with random"
