@@ -295,7 +295,7 @@ class FrozenDecoder(FieldOutputMixin):
     @property
     def distilled_error_(self) -> float:
         """Mean relative L2 error in the place of another decoder, by ``freeze(distil=...)``; 0: it is the decoder."""
-        scalars = np.ravel(section_of(self.linear_map.kernel.source, "scalars"))
+        scalars: Any = np.ravel(section_of(self.linear_map.kernel.source, "scalars"))  # type: ignore[arg-type]
         return float(scalars[6]) if len(scalars) > 6 else 0.0
 
     jacobian = jacobian

@@ -334,7 +334,7 @@ class ManifoldModel(ReconstructionMixin, Model):
                 )
         options = {"kind": kind, "latents": latents, "max_bytes": max_bytes, "error_bar": error_bar, "distil": distil}
         found: Any = freeze(parts[1], precision=precision, tol=tol, **options, encoder=self)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
         """The encoder's sections of an image, and what its latents are projected with."""

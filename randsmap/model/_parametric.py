@@ -323,7 +323,8 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             As the decoder's own `freeze`, or if the regressor is no decoder of the package, or the model shifts fields.
         """
         check_fitted(self, "regressor_")
-        part, found = decoding_part(self.model_), getattr(self.regressor_, "linear_map", None)
+        part: Any = decoding_part(self.model_)
+        found: Any = getattr(self.regressor_, "linear_map", None)
         unknown = self.regressor_ if found is None else None
         if self._angles() or not hasattr(part, "freeze"):
             unknown = self.model_
