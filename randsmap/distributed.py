@@ -137,7 +137,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     >>> distributed.score(distributed.fit_model(model, chunks), chunks) > -1e-2
     True
     """
-    F = _fields(F)
+    F = dask_fields(F)
     n, usual = len(F), 2000  # documented: all pairs of the sample are one matrix of 32 MB
     count = min(n, check_parameters(model)["encoder_samples"] or usual)
     # one row of each stretch: the sample covers trajectories stored one after the other, whatever the chunks
@@ -146,6 +146,11 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     sample = F[chosen].compute()
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     encoder.fit(reshape_for(encoder, *flattened(sample, "F")))
+    return with_encoder(model, encoder, sample, F)
+
+
+def with_encoder(model: ManifoldModel, encoder: Any, sample: Any, F: Any) -> ManifoldModel:
+    """The model itself, with an encoder that is fitted to a sample of the fields F, and a decoder fitted to all."""
     decoder = decoder_for(model, encoder)
     if decoder is not None:
         fit(decoder, transform(encoder, F).persist(), F)
@@ -174,7 +179,7 @@ def transform(encoder: Any, F: Any) -> Any:
     >>> distributed.transform(POD(1).fit(fields), chunks).compute().shape
     (2000, 1)
     """
-    F = _fields(F)
+    F = dask_fields(F)
     return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
 
 
@@ -297,7 +302,7 @@ def _read(path, start, stop):
     return np.array(load_npy(path)[start:stop])
 
 
-def _fields(F):
+def dask_fields(F):
     import dask.array as da
 
     if not isinstance(F, da.Array):
@@ -330,7 +335,7 @@ def _latents(Y):
 
 def _in_parts(Y: Any, F: Any, names: str = "") -> tuple[Any, Any]:
     """Latents, if any, and fields in the same parts: about the chunks of F, but of useful size."""
-    F = _fields(F)
+    F = dask_fields(F)
     row = 8 * math.prod(F.shape[1:])
     rows = max(_UNIT, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
     if Y is not None:

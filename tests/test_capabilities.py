@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LinearRegression
 
@@ -43,6 +44,9 @@ DECODERS = {
 _kernels = rm.ManifoldModel(rm.DiffusionMaps(2), rm.KernelDecoder())
 MODELS = {
     "`ManifoldModel` with a `KernelDecoder`": _kernels,
+    "`ManifoldModel` with a `RANDSMAPDecoder`": rm.ManifoldModel(
+        rm.DiffusionMaps(2), rm.RANDSMAPDecoder(random_state=0)
+    ),
     "`ManifoldModel` with a `KNNDecoder`": rm.ManifoldModel(rm.DiffusionMaps(2), rm.KNNDecoder()),
     "`ManifoldModel` of a `POD`": rm.ManifoldModel(rm.POD(2)),
     "`ManifoldModel` of scikit-learn's parts": rm.ManifoldModel(PCA(2), LinearRegression()),
@@ -75,7 +79,9 @@ CALLS = {
     "smoother": lambda estimator, X: estimator.smoother(X, X[:3]),
     "leverage": lambda estimator, X: estimator.leverage(X),
     "freeze": lambda estimator, X: estimator.freeze(),
-    "partial_fit": lambda estimator, X: estimator.partial_fit(X, FIELDS),
+    "partial_fit": lambda estimator, X: (
+        estimator.partial_fit(X, FIELDS) if hasattr(estimator, "predict") else clone(estimator).partial_fit(FIELDS)
+    ),
 }
 
 

@@ -264,7 +264,7 @@ def test_plain_encoders_and_models_point_here(estimator, data):
     fitted = clone(estimator).fit(F)
     with pytest.raises(TypeError, match="randsmap.distributed"):
         fitted.transform(lazy)
-    for function in (randsmap.autotune, lambda X: randsmap.metrics.relative_l2(X, X)):
+    for function in (lambda X: randsmap.metrics.relative_l2(X, X),):
         with pytest.raises(TypeError, match="randsmap.distributed"):
             function(lazy)
 
@@ -297,3 +297,46 @@ def test_mpi_example_has_the_bits_of_one_process():
         pytest.skip("mpiexec starts no two processes here")
     assert run.returncode == 0, run.stderr
     assert "the bits of one process: True" in run.stdout
+
+
+def test_a_search_among_some_rows_is_fitted_to_all(tmp_path, data):
+    F, groups = data[1], np.arange(N) // 1500  # the last group is smaller
+    options = {"model": ManifoldModel(POD(2), RANDSMAPDecoder()), "n_trials": 2, "projection": 0, "n_samples": 80}
+    options |= {"families": ["fourier", "gaussian"], "groups": groups, "random_state": 0}
+    with dask.config.set(scheduler="sync"):
+        result = randsmap.autotune(da.from_array(F, chunks=(3000, M)), **options)
+    best = result.best_model_
+    assert set(result.decoder_results_.family) == {"fourier"}  # a kernel takes no batches
+    latents = best.transform(F)
+    expected = clone(best.decoder_).fit(latents, F).predict(latents)
+    np.testing.assert_allclose(best.decoder_.predict(latents), expected, rtol=0, atol=1e-6)
+    assert best.decoder_.n_samples_seen_ == N and len(best.held_out_.rows) and best.held_out_.n_snapshots == N
+    assert set(groups[best.held_out_.rows]) == set(range(7))  # each group has its share
+    assert np.abs(best.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
+    np.save(tmp_path / "F.npy", F)
+    of_file = randsmap.autotune(np.load(tmp_path / "F.npy", mmap_mode="r"), **options).best_model_
+    np.testing.assert_allclose(of_file.decoder_.predict(latents), expected, rtol=0, atol=1e-6)
+    assert of_file.held_out_.mean == best.held_out_.mean
+    with pytest.raises(ValueError, match="no decoder of the families k-nn"):
+        randsmap.autotune(F, **{**options, "families": "k-nn"})
+    with pytest.raises(ValueError, match="n_samples"):
+        randsmap.autotune(F, n_samples=2)
+
+
+@pytest.mark.parametrize("shape", [(M,), (5, 6)])
+def test_models_take_batches_with_the_encoder_of_the_first(data, shape):
+    F = data[1][:400].reshape(400, *shape)
+    model = ManifoldModel(POD(2), RANDSMAPDecoder(SigmoidFeatures(n_features=30), random_state=0))
+    for rows in np.split(F, 4):
+        assert model.partial_fit(rows) is model
+    encoder = POD(2).fit(F[:100])
+    features = clone(model.decoder).fit_features(encoder.transform(F[:100]))
+    latents = encoder.transform(F)
+    for rows, X in zip(np.split(F, 4), np.split(latents, 4)):
+        features.partial_fit(X, rows)
+    np.testing.assert_array_equal(model.inverse_transform(latents), features.predict(latents))
+    assert model.decoder_.n_samples_seen_ == 400 and model.field_shape_ == shape
+    with pytest.raises(ValueError, match="comes from fit or from a file"):
+        clone(model).fit(F).partial_fit(F)
+    assert not hasattr(ManifoldModel(POD(2)), "partial_fit")
+    assert not hasattr(ManifoldModel(POD(2), KernelDecoder()), "partial_fit")

@@ -462,6 +462,12 @@ def test_of_no_points_there_are_no_derivatives_of_blends(n_parts):
     assert decoder.jvp(none, none).shape == decoder.vjp(none, none).shape == (0, 2)
 
 
+def test_of_no_points_there_are_no_gradients_of_fields_of_a_shape():
+    Y, F = problem()
+    decoder = KernelDecoder().fit(Y, F.reshape(len(F), 5, 6))
+    assert decoder.vjp(Y[:0], np.ones((0, 5, 6))).shape == (0, 2)
+
+
 def test_one_dimensional_fields_have_no_axis_of_cells():
     Y = np.random.default_rng(0).uniform(size=(40, 3))
     decoder = RFNNDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0).fit(Y, Y[:, 0] ** 2)

@@ -331,6 +331,9 @@ def _kept(arguments, checked, layout, dtype):
 
 def _searched(arguments, snapshots, groups, kept):
     """The model that held-out errors choose; prints what it is."""
+    families = arguments.decoder
+    if arguments.freezable:
+        families = randsmap.tuning.families_that(_freezes, families)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
         result = randsmap.autotune(
@@ -340,7 +343,7 @@ def _searched(arguments, snapshots, groups, kept):
             alpha=arguments.alpha,
             groups=groups,
             n_trials=40 if arguments.trials is None else arguments.trials,
-            families=_freezable(arguments.decoder) if arguments.freezable else arguments.decoder,
+            families=families,
             encoders=("DiffusionMaps", "POD") if arguments.freezable else None,
             **kept,
             random_state=arguments.seed,
@@ -364,17 +367,11 @@ def _searched(arguments, snapshots, groups, kept):
     return result.best_model_
 
 
-def _freezable(families):
-    """Those of the families whose decoder, of a few points, freezes."""
-    points, found = np.linspace(0, 1, 12)[:, None], []
-    for family in randsmap.decoders.check_families(families):
-        decoder = randsmap.AutoDecoder(n_trials=1, families=family, invariants=None)
-        with contextlib.suppress(TypeError):  # says what cannot
-            decoder.fit(points, np.hstack([points, 1 - points])).freeze()
-            found.append(family)
-    if not found:
-        raise ValueError("no decoder of these families can be frozen: leave --freezable or --decoder out")
-    return found
+def _freezes(model):
+    try:
+        return model.freeze() is not None
+    except TypeError:  # says what cannot
+        return False
 
 
 def _one_model(arguments, sample, groups, kept):
@@ -511,7 +508,8 @@ def info(arguments):
     else:
         version = randsmap.persistence.read_archive(path)[0]["randsmap"]
         tell(f"{type(found).__name__}, written by randsmap {version} ({os.path.getsize(path)} bytes)")
-        for what, rows in randsmap.reports.settings(found):
+        parts = list(randsmap.reports.settings(found))
+        for what, rows in parts or [(repr(found), [])]:
             tell("\n  ".join([what, *(f"{name}: {value}" for name, value in rows[1:])]))
         facts = _facts_of_model(found)
     for name, text in facts:
@@ -538,9 +536,9 @@ def _facts_of_model(model):
             yield "cell weights", "yes: masses are sums by them, errors in their norm"
     if hasattr(model, "predict"):
         yield "parameters" if hasattr(model, "regressor_") else "latents", str(model.n_features_in_)
-    for each in (model, getattr(model, "model_", None)):
-        if hasattr(each, "inverse_transform") and hasattr(each, "get_feature_names_out"):
-            yield "latents", ", ".join(each.get_feature_names_out())
+    encoder = model if hasattr(model, "transform") else getattr(model, "model_", None)
+    if hasattr(encoder, "get_feature_names_out"):
+        yield "latents", ", ".join(encoder.get_feature_names_out())
     kept = getattr(part, "invariants_", None)
     if kept is not None:
         yield "keeps", _kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)

@@ -209,8 +209,7 @@ class Model(LeverageOfPart, BaseEstimator):
 
     lacks = {
         "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
-        "partial_fit": "latents change with the encoder: fit that once, and add batches to the decoder at its latents, "
-        "or call distributed.fit_model",
+        "partial_fit": "the ManifoldModel inside takes batches, of aligned fields or without parameters",
     }
 
     def save(self, path: str | os.PathLike[str]) -> None:

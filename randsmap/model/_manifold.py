@@ -148,6 +148,42 @@ class ManifoldModel(ReconstructionMixin, Model):
         latents = fitted_parts(self, X)
         return self._projected(field_rows(self, X), latents, self.projection) if self.projection else latents
 
+    @available_if(lambda model: model.check_available("partial_fit"))
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> ManifoldModel:
+        """Fit to one more batch of fields: the encoder to the first batch alone, the decoder to all.
+
+        Parameters
+        ----------
+        X : array-like (n, M) or (n, *shape)
+            The first batch should be like all fields, such as a random sample: its latents fix the decoder's features.
+        y : ignored
+
+        {result_of_fit}
+            Also after `fit`, and of a model from a file, whose decoder keeps no sums that a batch could be added to.
+        """
+        if not hasattr(self, "encoder_"):
+            encoder, latents = fitted_encoder(self, X)
+            decoder = decoder_for(self, encoder).fit_features(np.asarray(latents))
+            require(decoder, "partial_fit")
+            decoder.partial_fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
+            return assembled(self, X, encoder, decoder)
+        if self.decoder_.stream is None:
+            raise ValueError(
+                "the decoder of this model comes from fit or from a file, without the sums that a batch could be added "
+                "to: sklearn.base.clone(model) starts anew"
+            )
+        rows = reshape_for(self.decoder_, field_rows(self, X), self._field_shape)
+        self.decoder_.partial_fit(np.asarray(encoded(self.encoder_, field_rows(self, X))), rows)
+        self.held_out_: HeldOutErrors | None = None
+        self.calibrated_ = None
+        return self
+
+    def check_available(self, method: str) -> bool:
+        """True; AttributeError with the reason if the model cannot have the method."""
+        if self.decoder is None:
+            raise AttributeError("the encoder, which decodes itself, needs all fields at once")
+        return hasattr(self.decoder, "fit_features") or require(self.decoder, method)
+
     def transform(self, X: ArrayLike, *, projection: int | None = None) -> NDArray[np.float64]:
         """Latents of fields.
 

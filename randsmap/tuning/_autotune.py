@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
+from randsmap import distributed
 from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
-from randsmap._interface.fields import flattened
+from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import Parameter, check_parameters, check_random_state
 from randsmap._io.progress import steps
 from randsmap._kernels.linear_map import MOST_STEPS
+from randsmap._linalg.rows import taken
 from randsmap._linalg.scales import in_norm
+from randsmap.decoders import RANDSMAPDecoder
 from randsmap.decoders._auto import (
     FAMILIES,
     GAUSSIAN,
@@ -41,7 +44,7 @@ from randsmap.invariants import norm_weights
 from randsmap.metrics import field_norms
 from randsmap.model import ManifoldModel
 from randsmap.model._errors import Sample, cautions_in_words, held_out_errors, judged, trajectories_in_words
-from randsmap.model._manifold import assembled, fitted_encoder, fitted_parts
+from randsmap.model._manifold import assembled, decoder_for, encoded, fitted_encoder, fitted_parts
 
 # Values of `epsilon_scale` that are tried for each `select`, in steps of at most 2, which `_beside` refines
 _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic": (1.0, 0.3, 0.12)}
@@ -78,13 +81,14 @@ def autotune(
     cell_weights: ArrayLike | None = None,
     bounds: Any = None,
     random_state: Any = None,
+    n_samples: int | None = None,
 ) -> Bunch:
     """Choose an encoder and a decoder of snapshots by held-out errors.
 
     Parameters
     ----------
     snapshots : array-like of shape (n, M) or (n, *shape)
-        Fields, as for `ManifoldModel`.
+        Fields, as for `ManifoldModel`; of more than memory holds, a dask array or, with n_samples, a memory map.
     model : ManifoldModel or None
         A model whose encoder is used with its parameters. None: the encoder is chosen among POD, Isomap with several
         numbers of neighbours, and diffusion maps of several widths, with the leading or the non-harmonic eigenvectors.
@@ -120,6 +124,10 @@ def autotune(
         and errors are measured. None: those of `model`, if it has any.
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
+    n_samples : int or None, default=None
+        Search among so many of the snapshots, of each group its share, for an encoder, which is fitted to these, and
+        for a decoder that takes batches (random features), the best of which is fitted to all, part by part. None: all;
+        of a dask array 2000.
 
     Returns
     -------
@@ -167,6 +175,9 @@ def autotune(
     >>> result.best_model_.score(arc) > -0.01
     True
     """
+    n_samples = Parameter(int, low=4, words=(None,)).check(n_samples, "n_samples")
+    if hasattr(snapshots, "rechunk") or (n_samples is not None and n_samples < np.shape(snapshots)[0]):
+        return _of_samples(**locals())
     check_samples(snapshots=snapshots, groups=groups)
     rows, layout = flattened(snapshots, "snapshots")
     F = as_array(rows, "snapshots", min_rows=4)
@@ -207,11 +218,7 @@ def autotune(
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
     whole = ManifoldModel(encoder, decoder, **n_steps)
     fitted_parts(whole, snapshots, groups)
-    found = whole.decoder_
-    best_model = ManifoldModel(clone(whole.encoder_), clone(found.best_decoder_), **n_steps)
-    assembled(best_model, snapshots, whole.encoder_, found.best_decoder_)
-    # the decoder is searched for anew without the samples held out
-    best_model.held_out_ = judged(best_model, held_out_errors(whole, snapshots, groups=groups), snapshots)
+    best_model, found = _without_search(whole, snapshots, groups), whole.decoder_
     for text in cautions_in_words(best_model, sample, groups):
         warn_caller(text)
     return Bunch(
@@ -222,6 +229,73 @@ def autotune(
         error_with_one_more_component_=more,
         on_edge_=found.on_edge_ + edges,
     )
+
+
+def _without_search(whole: ManifoldModel, snapshots: Any, groups: Any) -> Any:
+    """The model with the decoder that a search in the fit of `whole` has found."""
+    found, steps_of = whole.decoder_.best_decoder_, {name: getattr(whole, name) for name in _STEPS}
+    model = ManifoldModel(clone(whole.encoder_), clone(found), **steps_of)
+    assembled(model, snapshots, whole.encoder_, found)
+    # the decoder is searched for anew without the samples held out
+    model.held_out_ = judged(model, held_out_errors(whole, snapshots, groups=groups), snapshots)
+    return model
+
+
+def _of_samples(snapshots: Any, n_samples: int | None, groups: Any, families: Any, **options: Any) -> Bunch:
+    """What `autotune` finds for some of the snapshots, fitted to all."""
+    lazy, usual = hasattr(snapshots, "rechunk"), 2000  # documented
+    snapshots = distributed.dask_fields(snapshots) if lazy else snapshots
+    n = len(snapshots)
+    count = min(n, n_samples or usual)
+    check_samples(snapshots=None if lazy else snapshots, groups=groups)
+    labels = check_groups(groups, n)
+    # one row of each stretch, of the rows by groups
+    order = np.arange(n) if labels is None else np.argsort(labels, kind="stable")
+    edges = np.arange(count + 1) * n // count
+    chosen = np.sort(order[np.random.default_rng(0).integers(edges[:-1], edges[1:])])
+    if lazy:
+        sample = snapshots[chosen].compute()
+    else:
+        rows, layout = flattened(snapshots, "snapshots")
+        sample = layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
+    labels = None if labels is None else labels[chosen]
+    families = families_that(lambda decoder: hasattr(decoder.best_decoder_.decoders_[0], "merge"), families)
+    found = autotune(sample, groups=labels, families=families, **options)
+    model, part = found.best_model_, found.best_model_.decoder_.decoders_[0]
+    kept = {name: options[name] for name in ("invariant_values", "invariant_tol", "bounds")}
+    decoder = RANDSMAPDecoder(
+        part.features,
+        latent_scale=part.latent_scale,
+        regularization=part.regularization,
+        invariants=model.decoder_.invariants,
+        cell_weights=model.decoder_.cell_weights,
+        **kept,
+    )
+    encoder, steps_of = model.encoder_, {name: getattr(model, name) for name in _STEPS}
+    best = ManifoldModel(clone(encoder), decoder, encoder_samples=count, **steps_of)
+    held_out = held_out_errors(best, sample, groups=labels)
+    best.set_params(decoder__regularization=part.regularization * n / count)  # as the eigenvalues grow
+    if lazy:
+        distributed.with_encoder(best, encoder, sample, snapshots)
+    else:
+        decoder = decoder_for(best, encoder)
+        decoder.fit(np.asarray(encoded(encoder, rows)), reshape_for(decoder, rows, layout))
+        assembled(best, snapshots, encoder, decoder)
+    held_out = judged(best, held_out, sample)
+    best.held_out_ = replace(held_out, rows=chosen[held_out.rows], n_snapshots=n)
+    found.update(best_model_=best, held_out_error_=best.held_out_.mean)
+    return found
+
+
+def families_that(can: Callable[[AutoDecoder], bool], families: Any) -> list[str]:
+    """Those of the families of which an `AutoDecoder` of a few points can do it; ValueError if there is none."""
+    x, found = np.linspace(0, 1, 12)[:, None], []
+    for family in check_families(families):
+        if can(AutoDecoder(n_trials=1, families=family, invariants=None).fit(x, np.hstack([x, 1 - x]))):
+            found.append(family)
+    if not found:
+        raise ValueError(f"no decoder of the families {', '.join(check_families(families))} can do that: give others")
+    return found
 
 
 def chosen_encoder(
