@@ -42,7 +42,8 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
     -----
     JAX calls the decoder back on the host, for all rows of a batch at once; one row has the bits of `predict`.
     Derivatives, in both directions, are products with the Jacobian (n, M, d) in closed form, which satisfies the
-    invariants: with d = 2 a gradient took as long as 4 fields. There are no second ones.
+    invariants: with d = 2 a gradient took as long as 4 fields. There are no second ones. Fields are decoded without the
+    consistency steps of a model, of which there are no derivatives.
 
     Examples
     --------

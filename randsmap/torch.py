@@ -39,7 +39,8 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
     Notes
     -----
     The decoder runs on the CPU in float64. One row has the bits of `predict`. Derivatives are `vjp` and `jvp` in closed
-    form, at about the cost of a field, and satisfy the invariants. There are no second ones.
+    form, at about the cost of a field, and satisfy the invariants. There are no second ones. Fields are decoded without
+    the consistency steps of a model, of which there are no derivatives.
 
     Examples
     --------

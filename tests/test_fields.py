@@ -94,6 +94,8 @@ def test_derivatives_have_the_shape(decoder):
     assert same(shaped.jvp(Y, [1.0, 2.0]), rows.jvp(Y, [1.0, 2.0]))
     for U, flat in ((F, ROWS), (F[0], ROWS[0]), (ROWS, ROWS), (ROWS[0], ROWS[0])):
         assert np.array_equal(shaped.vjp(Y, U), rows.vjp(Y, flat))
+    # of a few cells, what looks like a field is a batch
+    assert np.array_equal(shaped.vjp(Y[:NY], F[0], cells=range(NX)), rows.vjp(Y[:NY], F[0], cells=range(NX)))
 
 
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
@@ -118,6 +120,8 @@ def test_models_return_the_shape_with_the_bits_of_rows(model, tmp_path):
     if hasattr(shaped, "jacobian"):
         assert same(shaped.jacobian(latents), flat.jacobian(latents))
         assert np.array_equal(shaped.vjp(latents, F), flat.vjp(latents, ROWS))
+        of_cells = [each.vjp(latents[:NY], F[0], cells=range(NX)) for each in (shaped, flat)]
+        assert np.array_equal(*of_cells)
     if hasattr(shaped, "jvp"):
         assert same(shaped.jvp(latents, latents), flat.jvp(latents, latents))
 

@@ -558,6 +558,9 @@ def test_what_cannot_be_frozen_says_why():
     for part, reason in ((Ridge(), "with a Ridge: C does not know it"), (KernelDecoder(**MASS, bounds=(0, 1)), ": C ")):
         with pytest.raises(TypeError, match=f"ConservativeRegressor cannot be frozen.*{reason}"):
             ConservativeRegressor(part).fit(Y, F).freeze()
+    twice = ConservativeRegressor(ConservativeRegressor(KernelDecoder(invariants=None), **MASS), invariants=None)
+    with pytest.raises(TypeError, match="C knows no second projection"):
+        twice.fit(Y, F).freeze()
     for features in (PolynomialFeatures(2, include_bias=False), PCA(1)):
         reason = f"RFNNDecoder cannot be frozen: .* the features of {type(features).__name__}. Fit one with random"
         with pytest.raises(TypeError, match=reason):

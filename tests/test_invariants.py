@@ -567,6 +567,11 @@ def test_fields_are_decoded_with_their_own_values_and_latents_need_values(name, 
     if name == "bounds":
         with pytest.raises(ValueError, match="must be given"):
             part.jacobian(latents)
+        free = randsmap.KernelDecoder(latent_scale=None, length_scale=0.2, invariants=None)
+        within = randsmap.ConservativeRegressor(free, bounds="nonnegative", **_VARYING).fit(latents, F)
+        for derivative in (within.jacobian, lambda X: within.jvp(X, X), lambda X: within.vjp(X, F)):
+            with pytest.raises(ValueError, match="must be given.*needs fields of equal values in fit"):
+                derivative(latents)
 
 
 def test_searches_compare_fields_of_their_own_values():

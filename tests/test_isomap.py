@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import minimum_spanning_tree, shortest_path
 from scipy.spatial.distance import cdist
 from sklearn import manifold
 
@@ -97,7 +97,21 @@ def test_derivatives_by_complex_steps(rng):
     assert abs(encoder.jvp(new, V) - expected).max() <= size
     assert abs(np.einsum("ndm,nm->nd", encoder.jacobian(new), V) - expected).max() <= size
     assert abs((encoder.vjp(new, U) * V).sum(axis=1) - (expected * U).sum(axis=1)).max() <= 10 * size
-    assert np.isfinite(encoder.jacobian(F)).all()  # at a training field the cone has no slope, which counts as 0
+    # at a training field: along its paths by other fields, of which that to itself has the slope 0
+    near = np.argsort(cdist(F * np.sqrt(w), F * np.sqrt(w)), axis=1)[:, 1:6]
+    V = rng.normal(size=F.shape)
+    through = (
+        np.sqrt((w * (F[:, None] + 1j * h * V[:, None] - F[near]) ** 2).sum(axis=2))[:, :, None] + part.lengths[near]
+    )
+    shortest = np.take_along_axis(through, through.real.argmin(axis=1)[:, None], axis=1)[:, 0] ** 2
+    np.fill_diagonal(shortest, 0)
+    expected = (shortest @ part.weights.T).imag / h
+    assert abs(encoder.jvp(F, V) - expected).max() <= 1e4 * EPS * abs(expected).max()
+    angle = np.linspace(0, 3, 60)  # the length of a curve grows with its own speed
+    arc, along = np.column_stack([np.cos(angle), np.sin(angle)]), np.column_stack([-np.sin(angle), np.cos(angle)])
+    assert abs(abs(Isomap(1).fit(arc).jvp(arc, along)) - 1).max() < 0.01
+    same = np.repeat(F[:5], 4, axis=0)
+    assert not Isomap(1, n_neighbors=3).fit(same).jacobian(same).any()
     for empty in (encoder.transform(F[:0]), encoder.jvp(F[:0], F[:0]), encoder.vjp(F[:0], U[:0])):
         assert len(empty) == 0
 
@@ -116,6 +130,11 @@ def test_parts_are_joined_by_their_shortest_edges(rng):
     latents = encoder.transform(repeated).reshape(12, 4, 2)
     assert encoder.n_parts_ == 12 and (latents == latents[:, :1]).all()
     assert len(np.unique(latents[:, 0], axis=0)) == 12
+    # all parts of single nearest neighbours are joined by the edges of the shortest tree
+    F = rng.normal(size=(60, 20))
+    encoder = Isomap(2, n_neighbors=1).fit(F)
+    tree = shortest_path(minimum_spanning_tree(cdist(F, F)), directed=False)
+    assert encoder.n_parts_ > 8 and np.allclose(encoder._encoding.lengths, tree, rtol=1e-12)
 
 
 def test_far_fields_keep_their_digits(rng):
@@ -135,6 +154,8 @@ def test_what_cannot_be_encoded_is_refused(rng):
         Isomap(2).fit(np.outer(np.arange(8.0), np.ones(3)))
     with pytest.raises(ValueError, match="all fields are the same"):
         Isomap(2).fit(np.ones((8, 3)))
+    with pytest.raises(ValueError, match="the 2 landmarks are the same; raise n_landmarks"):
+        Isomap(1, n_landmarks=2).fit(np.vstack([F, F[:1]]))
     with pytest.raises(TypeError, match="Isomap cannot be frozen"):
         randsmap.ManifoldModel(Isomap(2), randsmap.KernelDecoder()).fit(F).freeze()
 

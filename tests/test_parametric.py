@@ -291,7 +291,16 @@ def test_derivatives_follow_the_parameters(around):
     np.testing.assert_allclose(fitted.vjp(at, U), np.einsum("nm,nmp->np", U, J), rtol=0, atol=size * np.abs(U).max())
     np.testing.assert_array_equal(fitted.jacobian(at, cells=[3, -1]), J[:, [3, -1]])
     assert fitted.jacobian(at[:0]).shape == (0, *J.shape[1:]) and fitted.vjp(at[:0], U[:0]).shape == (0, at.shape[1])
-    if not around:  # a sequence of numbers is one parameter, of directions, too
+    if around:  # directions by their labels
+        pandas = pytest.importorskip("pandas")
+        named = ParametricModel(model, fitted.regressor).fit(pandas.DataFrame(P, columns=["a", "b"]), F)
+        directions = pandas.DataFrame(V, columns=["a", "b"])
+        np.testing.assert_array_equal(
+            named.jvp(pandas.DataFrame(at, columns=["a", "b"]), directions), fitted.jvp(at, V)
+        )
+        with pytest.raises(ValueError, match="V has other labels than the columns of fit"):
+            named.jvp(at, directions[["b", "a"]])
+    else:  # a sequence of numbers is one parameter, of directions, too
         np.testing.assert_array_equal(fitted.jvp(at[:, 0], V[:, 0]), fitted.jvp(at, V))
 
 

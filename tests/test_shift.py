@@ -9,6 +9,7 @@ from sklearn.base import clone
 
 import randsmap
 from randsmap import KernelDecoder, ManifoldModel, ShiftRegistration
+from randsmap.model import latent_map
 from randsmap.model._shift import shift_lines, shift_tangents
 
 EPS = np.finfo(float).eps
@@ -181,6 +182,10 @@ def test_jvp_is_the_derivative_and_keeps_the_mass():
         np.testing.assert_array_equal(out, right)
         with pytest.raises(ValueError, match="out must have shape"):
             getattr(fitted, name)(Y, *more, out=out[1:])
+    vectors = U[:, :2].copy()
+    for out, name in ((Y, "X"), (vectors, "U")):  # written while they are read
+        with pytest.raises(ValueError, match=f"out must not share memory with {name}"):
+            fitted.vjp(Y, vectors, out=out, cells=[0, 1])
 
 
 def test_derivatives_are_those_without_consistency_steps():
@@ -191,6 +196,12 @@ def test_derivatives_are_those_without_consistency_steps():
     np.testing.assert_array_equal(fitted.set_params(model__consistency=2).jacobian(Y), plain)
     fitted.model_.set_params(consistency=2)
     np.testing.assert_array_equal(fitted.jacobian(Y), plain)
+    # of cells, and by JAX and PyTorch, fields are those that have these derivatives
+    decode, M = latent_map(fitted, "jacobian")[0], F.shape[1]
+    np.testing.assert_array_equal(decode(Y), fitted.inverse_transform(Y, consistency=0))
+    assert (decode(Y) != fitted.inverse_transform(Y)).any()
+    with pytest.warns(UserWarning, match=f"decodes {3 * M} values and a whole field has {M}"):
+        randsmap.SampledModel(fitted, lambda t, f: f, [3, 20, 40])
 
 
 def test_saved_loaded_cloned(tmp_path):

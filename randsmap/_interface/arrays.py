@@ -356,13 +356,14 @@ def _refuse_beyond(value: float, name: str, X: NDArray[np.float64]) -> None:
 
 # -- Results, cells and labels ---------------------------------------------------------------------
 def check_out(
-    out: NDArray[Any] | None, shape: tuple[int, ...], dtype: DTypeLike = np.float64, *, apart: Any = None
+    out: NDArray[Any] | None, shape: tuple[int, ...], dtype: DTypeLike = np.float64, *, apart: Any = None, U: Any = None
 ) -> NDArray[Any]:
-    """out if it can take results of this shape and type while `apart` is read, a new array if it is None."""
+    """out if it can take results of this shape and type while X (`apart`) and U are read, a new array if it is None."""
     if out is None:
         return np.empty(shape, dtype)
-    if apart is not None and np.may_share_memory(out, apart):
-        raise ValueError("out must not share memory with X")
+    for name, read in (("X", apart), ("U", U)):
+        if read is not None and np.may_share_memory(out, read):
+            raise ValueError(f"out must not share memory with {name}")
     if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != dtype:
         raise TypeError(f"out must be a {np.dtype(dtype)} NumPy array, got {getattr(out, 'dtype', type(out).__name__)}")
     if out.shape != shape:

@@ -62,9 +62,11 @@ class FieldShape:
             return fields
         return self.metadata.array(np.asarray(fields))
 
-    def vectors(self, V: Any, name: str) -> Any:
-        """Vectors (n, *shape) or (*shape,) as rows (n, M) or (M,), by their labels, others as they are."""
+    def vectors(self, V: Any, name: str, cells: Any = None) -> Any:
+        """Vectors (n, *shape) or (*shape,) as rows (n, M) or (M,), by their labels; others, as of cells, unchanged."""
         refuse_unreadable(V, name)
+        if cells is not None:
+            return V
         shape = np.shape(V)
         self.compare(V, name, samples=len(shape) > 1 and shape != self.shape)
         if len(self.shape) > 1 and shape[-len(self.shape) :] == self.shape and len(shape) <= len(self.shape) + 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -60,21 +61,21 @@ class GeodesicExtension:
         """Coordinates (L, d) of fields X (L, M)."""
 
         def encode(X):
-            paths = self._paths(X)[0].min(axis=1)
+            paths = self._paths(X, self.n_neighbors)[0].min(axis=1)
             shortest = paths.min(axis=1, keepdims=True)
             # less the square of the shortest, which cancels: far points keep their digits
             return ((paths - shortest) * (paths + shortest) - self.squares) @ self.weights.T
 
         return self._by_tiles(encode, X)
 
-    def _paths(self, X):
-        """Lengths of the paths of a few rows through each neighbour to the landmarks (L, k, m), then the distances and
+    def _paths(self, X, k):
+        """Lengths of the paths of a few rows through k neighbours to the landmarks (L, k, m), then the distances and
         the indices of the neighbours (L, k), and the rows less the centre."""
         Z = (X if self.root is None else X * self.root) - self.centre
-        distances, index = self.index.query(Z, self.n_neighbors)
+        distances, index = self.index.query(Z, k)
         return self.lengths[index] + distances[:, :, None], distances, index, Z
 
-    # -- Derivatives, of which there are none where a shortest path changes, as at the training fields ----
+    # -- Derivatives, of which there are none where a shortest path changes ------------------------------
     def jacobian(self, X: _Values) -> _Values:
         """dy/dx (L, d, M) at fields X (L, M)."""
         return self._by_tiles(lambda X: np.matmul(*self._slopes(X)), X)
@@ -99,10 +100,14 @@ class GeodesicExtension:
 
     def _slopes(self, X):
         """Derivatives of the coordinates by the distances to the neighbours (L, d, k), and of these by the field."""
-        paths, distances, index, Z = self._paths(X)
-        taken = paths.argmin(axis=1)
-        slopes = np.empty((len(X), len(self.weights), self.n_neighbors))
-        for j in range(self.n_neighbors):
+        k = self.n_neighbors + 1  # the last one is for training fields, which are their own neighbours
+        paths, distances, index, Z = self._paths(X, k)
+        # their own path is as short as that through the next field on it, which tells how it changes
+        left_out = distances == 0
+        left_out[:, -1] |= distances[:, 0] > 0
+        taken = np.where(left_out[:, :, None] & (paths > 0), np.inf, paths).argmin(axis=1)
+        slopes = np.empty((len(X), len(self.weights), k))
+        for j in range(k):
             slopes[:, :, j] = 2 * np.where(taken == j, paths[:, j], 0) @ self.weights.T
         directions = Z[:, None] - self.rows[index]
         directions /= np.where(distances > 0, distances, 1)[:, :, None]
@@ -150,7 +155,8 @@ class Isomap(FieldEncoder):
     -----
     The length of a path is the sum of the distances of the neighbours along it (Dijkstra's algorithm). Parts of the
     graph are joined by the shortest edge from each to the others. A new field's paths begin with the edge to one of
-    its n_neighbors nearest samples; its coordinates have kinks where another path becomes the shortest. The signs are
+    its n_neighbors nearest samples; its coordinates have kinks where another path becomes the shortest. Derivatives at
+    a sample are those along its paths by its n_neighbors nearest others, 0 if all these are equal to it. The signs are
     those of `DiffusionMaps`.
 
     The fields are copied, and kept with the n_samples * n_landmarks path lengths.
@@ -200,7 +206,7 @@ class Isomap(FieldEncoder):
             index = neighbor_index(rows, n_neighbors + 1)
             landmarks = spread_rows(n, given["n_landmarks"])
             self.n_parts_, lengths = _path_lengths(rows, index, n_neighbors, landmarks)
-            eigenvalues, V, squares = _scaling(lengths[landmarks], d)
+            eigenvalues, V, squares = _scaling(lengths, landmarks, d)
             V *= eigenvector_signs(V, F[landmarks])
             kept = np.ascontiguousarray((V / (-2 * np.sqrt(eigenvalues))).T)
             self.eigenvalues_, self.landmarks_, self._n_features_out = eigenvalues, landmarks, d
@@ -229,19 +235,23 @@ def _path_lengths(rows, index, n_neighbors, landmarks):
         if count == 1:
             return int(parts), np.ascontiguousarray(dijkstra(graph, directed=False, indices=landmarks).T)
         largest = np.bincount(labels).argmax()
-        for part in range(count):
-            if part != largest:
-                inside, outside = np.flatnonzero(labels == part), np.flatnonzero(labels != part)
-                nearest, among = neighbor_index(rows[outside], 1).query(rows[inside], 1)
-                shortest = nearest.argmin()
-                edge = inside[[shortest]], outside[among[shortest]], nearest[shortest]
-                for known, new in zip(edges, edge):
-                    known.append(new)
+        shortest, beyond = np.full(n, np.inf), np.zeros(n, np.intp)
+        # the numbers of two parts differ in a bit: few searches for any number of parts
+        for bit, side in product(range(int(count - 1).bit_length()), (0, 1)):
+            there = (labels >> bit & 1) == side
+            inside, outside = np.flatnonzero(there & (labels != largest)), np.flatnonzero(~there)
+            nearest, among = neighbor_index(rows[outside], 1).query(rows[inside], 1)
+            nearer = nearest[:, 0] < shortest[inside]
+            shortest[inside[nearer]], beyond[inside[nearer]] = nearest[nearer, 0], outside[among[nearer, 0]]
+        order = np.lexsort((shortest, labels))
+        found = np.delete(order[np.unique(labels[order], return_index=True)[1]], largest)
+        for known, new in zip(edges, (found, beyond[found], shortest[found])):
+            known.append(new)
 
 
-def _scaling(lengths, d):
-    """Classical scaling: leading eigenvalues, eigenvectors (m, d) and the means of the squared lengths (m, m)."""
-    m, squared = len(lengths), lengths**2
+def _scaling(lengths, landmarks, d):
+    """Classical scaling: leading eigenvalues, eigenvectors (m, d) and the means (m,) of the squared lengths (n, m)."""
+    m, squared = len(landmarks), lengths[landmarks] ** 2
     if d > m - 1:
         raise ValueError(f"n_components must be at most the number of samples or landmarks less 1 = {m - 1}, got {d}")
     squared = (squared + squared.T) / 2  # both ways along a path, up to round-off
@@ -251,8 +261,9 @@ def _scaling(lengths, d):
     eigenvalues, V = eigenvalues[::-1].copy(), V[:, ::-1]
     good = int((eigenvalues > m * np.finfo(float).eps * means.max()).sum())
     if good < d:
+        same = f"the {m} landmarks are the same; raise n_landmarks" if lengths.any() else "all fields are the same"
         raise ValueError(
             f"the path lengths determine {good} coordinates, not {d}"
-            + (": all fields are the same" if good == 0 else ". Ask for fewer components")
+            + (". Ask for fewer components" if good else f": {same}")
         )
     return eigenvalues, V - V.mean(axis=0), means

@@ -143,7 +143,8 @@ class AffineInvariants:
             if self.varying:
                 raise ValueError(
                     "the training fields have different values of the invariants (invariant_tol >= 1), so that the "
-                    "values of the fields to decode must be given: invariant_values="
+                    "values of the fields to decode must be given: invariant_values=. What takes none (some "
+                    "derivatives, functions of JAX and PyTorch) needs fields of equal values in fit: scale them"
                 )
             return None
         q = self.matrix.shape[1]

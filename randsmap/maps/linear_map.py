@@ -561,7 +561,7 @@ class LinearMap:
         if not shape:
             U = np.asarray(U)[..., None] if np.ndim(U) else U
         wanted = U = as_array(U, "U", (len(X), math.prod(shape)), repeat=True)
-        out = check_out(out, X.shape, apart=X)
+        out = check_out(out, X.shape, apart=X, U=U)
         if part is self and cells is not None:
             U = np.zeros((len(X), self.n_cells))
             np.add.at(U.T, pick, wanted.T)
@@ -588,11 +588,13 @@ class ProjectedMap(LinearMap):
 
     invariants: AffineInvariants
     is_affine, _whole = False, True
-    not_frozen = "C knows no map to the fields of its regressor that have not been projected on bounds yet"
+    not_frozen = "C knows no second projection: of the fields of a regressor within bounds, or of one like itself"
 
     def __init__(self, inner: LinearMap, invariants: AffineInvariants) -> None:
         self.inner, self.invariants, self.n_cells, self.width = inner, invariants, inner.n_cells, inner.width
-        if isinstance(inner.basis, Basis) and getattr(inner.invariants, "lower", None) is None:
+        # the coefficients of another `ProjectedMap` do not have its projection
+        nested = isinstance(inner, ProjectedMap)
+        if not nested and isinstance(inner.basis, Basis) and getattr(inner.invariants, "lower", None) is None:
             self.A, self.coefficients, self.combinations = inner.A, inner.coefficients, inner.combinations
         # coefficients keep invariants without bounds, so that no other projection is needed
         self.basis = inner.basis if self.A is not None else self
@@ -606,7 +608,7 @@ class ProjectedMap(LinearMap):
     def tangents(self, X: _Values, V: _Values | None, first: int) -> _Values:
         T = self.inner.tangents(X, V, first)
         # without bounds the derivatives of the projection are the same at any field
-        F = T[:, 0] if self.invariants.lower is None else self.invariants.project(self.inner.fields(X))
+        F = T[:, 0] if self.invariants.lower is None else self._bounded(X)
         self.invariants.projection.push(np.ascontiguousarray(F), T)
         return finite_results(T)
 
@@ -614,8 +616,12 @@ class ProjectedMap(LinearMap):
         if self.invariants.lower is None:
             U = self.invariants.adjoint(U)
         else:
-            self.invariants.projection.pull(self.invariants.project(self.inner.fields(X)), U := U.copy())
+            self.invariants.projection.pull(self._bounded(X), U := U.copy())
         return self.inner.cotangents(X, U, first)
+
+    def _bounded(self, X):
+        """The fields, on whose active bounds derivatives depend; ValueError if the invariants vary."""
+        return self.invariants.project(self.inner.fields(X), self.invariants.row_values(None, len(X)))
 
 
 def jacobian_output(out: _Values | None, X: _Values, shape: tuple[int, ...], d: int) -> _Values:
@@ -666,4 +672,4 @@ def vjp(
     {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises}
     """
     X, cells = self.checked_latents(X, U=U), self._checked_cells(cells)
-    return self.linear_map.vjp(X, self._field_shape.vectors(U, "U"), cells, out, self.field_shape_)
+    return self.linear_map.vjp(X, self._field_shape.vectors(U, "U", cells), cells, out, self.field_shape_)

@@ -169,10 +169,10 @@ class TangentDerivatives:
 
         {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
         """
-        along, X, shape = self._along(X, cells)
-        out = jacobian_output(out, X, shape, X.shape[1])
-        for j, unit in enumerate(np.eye(X.shape[1])):
-            out[..., j] = along(np.broadcast_to(unit, X.shape)).reshape(out.shape[:-1])
+        along, points, shape = self._along(X, cells)
+        out = jacobian_output(out, np.asarray(X), shape, points.shape[1])
+        for j, unit in enumerate(np.eye(points.shape[1])):
+            out[..., j] = along(np.broadcast_to(unit, points.shape)).reshape(out.shape[:-1])
         return out
 
     @available_if(lambda self: self.check_available("jvp"))
@@ -181,12 +181,14 @@ class TangentDerivatives:
 
         {latents} {directions} {cells} {out} {returns_jvp} {raises_derivative}
         """
-        check_beside(X, {"V": V})
-        along, X, shape = self._along(X, cells)
-        if X.shape[1] == 1 and np.shape(V) == (len(X),):  # as one parameter may be given
+        # of a model with latents the names of fit are those of the fields
+        known = None if hasattr(self, "transform") else getattr(self, "feature_names_in_", None)
+        check_beside(X, {"V": V}, known)
+        along, points, shape = self._along(X, cells)
+        if points.shape[1] == 1 and np.shape(V) == (len(points),):  # as one parameter may be given
             V = real_numbers(V, "V")[:, None]
-        out = output(out, X, (len(X), *shape))
-        out[:] = along(as_array(latents_of(V, self, "V"), "V", X.shape, repeat=True)).reshape(out.shape)
+        out = output(out, np.asarray(X), (len(points), *shape))
+        out[:] = along(as_array(latents_of(V, self, "V"), "V", points.shape, repeat=True)).reshape(out.shape)
         return out
 
     @available_if(lambda self: self.check_available("vjp"))
@@ -196,11 +198,12 @@ class TangentDerivatives:
         {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}
         """
         check_samples(X=X, U=U)
-        along, X, shape = self._along(X, cells)
-        U = as_array(self._field_shape.vectors(U, "U"), "U", (len(X), math.prod(shape)), repeat=True)  # type: ignore
-        out = check_out(out, X.shape, apart=X)
-        for j, unit in enumerate(np.eye(X.shape[1])):
-            out[:, j] = np.einsum("nk,nk->n", along(np.broadcast_to(unit, X.shape)), U)
+        along, points, shape = self._along(X, cells)
+        vectors: Any = self._field_shape.vectors(U, "U", cells)  # type: ignore[attr-defined]
+        U = as_array(vectors, "U", (len(points), math.prod(shape)), repeat=True)
+        out = check_out(out, points.shape, apart=np.asarray(X), U=U)
+        for j, unit in enumerate(np.eye(points.shape[1])):
+            out[:, j] = np.einsum("nk,nk->n", along(np.broadcast_to(unit, points.shape)), U)
         return out
 
 

@@ -414,7 +414,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         """
         derivative, given = self._decoding("vjp", cells=cells, out=out)
         check_samples(X=X, U=U)
-        return derivative(latents_of(X, self.encoder_), self._field_shape.vectors(U, "U"), **given)
+        return derivative(latents_of(X, self.encoder_), self._field_shape.vectors(U, "U", cells), **given)
 
     def leverage_points(self, X: Any) -> Any:
         return latents_of(X, self.encoder_)

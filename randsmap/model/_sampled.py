@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,23 +21,33 @@ from randsmap._interface.parameters import check_choice, check_count
 from randsmap._linalg.low_rank_ridge import farthest_points
 from randsmap._linalg.scales import in_norm, standard_deviations
 from randsmap._parallel import blas_threads
+from randsmap.decoders._conservative import ConservativeRegressor
 from randsmap.invariants import decoding_part, norm_weights
-from randsmap.model._base import model_texts
+from randsmap.maps.frozen import FrozenDecoder
+from randsmap.model._base import TangentDerivatives, model_texts
 
 _Map = Callable[..., NDArray[np.float64]]
 
 
 def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
-    """Of a decoder, a model or POD: the map from latents to fields, derivatives such as "jacobian", d and M."""
+    """Of a decoder, a model or POD: the map from latents to fields, derivatives such as "jacobian", d and M.
+
+    The map is the one that has these derivatives: without the consistency steps of a model.
+    """
     if hasattr(decoder, "fit"):
         check_is_fitted(decoder)
     methods = [getattr(decoder, f"inverse_{name}", None) or getattr(decoder, name, None) for name in derivatives]
-    decode = getattr(decoder, "predict", None) or getattr(decoder, "inverse_transform", None)
+    decode: Any = getattr(decoder, "predict", None) or getattr(decoder, "inverse_transform", None)
     if None in (*methods, decode):
         raise TypeError(
             f"decoder must be a decoder or model with derivatives (`{'`, `'.join(derivatives)}`), got "
             f"{type(decoder).__name__}"
         )
+    inner = decoder
+    while hasattr(inner, "model_"):
+        inner = inner.model_
+    if getattr(inner, "consistency", 0):
+        decode = partial(decode, consistency=0)
     if hasattr(decoder, "predict"):
         d = getattr(decoder, "n_features_in_", None) or decoder.n_components  # the latter of an image
     else:
@@ -233,8 +244,9 @@ class SampledModel:
 
     Notes
     -----
-    A velocity decodes s values of the field and d k of its derivatives. With bounds every cell of a field depends on
-    all others: the cost then grows with M.
+    A velocity decodes s values of the field and d k of its derivatives, without the consistency steps of a model. With
+    bounds, shifts or a regressor of all cells, a field's cells depend on all others, and `ParametricModel` and
+    `FrozenDecoder` decode whole fields, too: the cost then grows with M.
 
     References
     ----------
@@ -282,13 +294,15 @@ class SampledModel:
                 f"got {different}"
             )
         # measured: a derivative costs 0.6 to 1 times as much as the field (docs/reduced-models.md)
-        k, bounded = len(self.cells), getattr(decoding_part(decoder), "bounds", None) is not None
-        decoded = (1 + self._d) * M if bounded else len(self.stencil) + self._d * k
+        k, part = len(self.cells), decoding_part(decoder)
+        whole = getattr(part, "bounds", None) is not None or isinstance(part, (ConservativeRegressor, FrozenDecoder))
+        whole = whole or isinstance(decoder, TangentDerivatives)
+        decoded = (1 + self._d) * M if whole else len(self.stencil) + self._d * k
         if decoded >= M:
             more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
             warn_caller(
                 f"a velocity decodes {decoded} values and a whole field has {M}: sampling pays, for each cell, {more}. "
-                "Take fewer cells, a decoder without bounds, or whole fields (encoder.jvp)"
+                "Take fewer cells, a decoder that decodes these alone (without bounds), or whole fields (encoder.jvp)"
             )
 
     def velocity(self, t: float, y: ArrayLike) -> NDArray[np.float64]:
