@@ -14,6 +14,7 @@ from randsmap import metrics
 from randsmap._kernels.linear_map import SECTIONS
 from randsmap._linalg.svd import sketched
 from randsmap.cli import main
+from randsmap.decoders._blended import _for_fewer
 from randsmap.maps.error_bar import ErrorBar, members
 from randsmap.maps.frozen import FrozenDecoder, assembled, section_of
 from randsmap.model import calibrate
@@ -375,6 +376,23 @@ def test_many_points_are_judged_by_some_of_them():
     decoded, bar = decoder.predict(NEW, return_error=True)
     assert len(decoder.error_bar_.points) == 2000
     assert 0.85 <= (metrics.relative_l2(TRUE, decoded) <= bar).mean() <= 0.95
+
+
+@pytest.mark.parametrize("n_centers", [20, 149])
+def test_blends_of_kernels_at_some_points(n_centers):
+    parts = [randsmap.KernelDecoder("thin-plate", degree=1, n_centers=n_centers, regularization=1)]
+    blend = randsmap.BlendedDecoder(parts).fit(LATENTS, FIELDS)
+    decoded, bar = blend.predict(NEW, return_error=True)
+    errors = metrics.relative_l2(TRUE, decoded)
+    assert 0.8 <= (errors <= bar).mean() and np.median(bar) < 5 * np.median(errors)
+    decoded, bar = calibrate(blend, LATENTS, FIELDS).predict(NEW, return_error=True)
+    assert 0.8 <= (errors <= bar).mean() and np.median(bar) < 5 * np.median(errors)
+
+
+@pytest.mark.parametrize("value", [2, np.float32(2), np.float64(2)])
+def test_lambda_is_that_of_fewer_samples(value):
+    part = _for_fewer(randsmap.KernelDecoder(regularization=value, n_centers=9), 0.25)
+    assert part.regularization == 0.5 and part.n_centers is None
 
 
 def test_fields_that_are_met_exactly_have_no_bar_to_speak_of():

@@ -447,6 +447,19 @@ def test_kernels_at_some_points_are_least_squares_over_all(kernel, degree):
         decoder.spectrum(Y)
     with pytest.raises(AttributeError, match="keep no training fields"):
         decoder.predict(Z, return_error=True)
+    with pytest.raises(AttributeError, match="no held-out errors .*calibrate"):
+        fit.left_out(F)
+
+
+@pytest.mark.parametrize("length_scale", [1e-3, 1.0, 1e5])
+def test_a_tail_beside_kernels_at_some_points_is_not_penalised(length_scale):
+    Y = np.column_stack([np.random.default_rng(0).uniform(-1, 1, (60, 2)), np.full(60, 0.1), np.zeros(60)])
+    options = {"length_scale": length_scale, "degree": 1, "latent_scale": None, "invariants": None, "n_centers": 20}
+    F = 1 + Y[:, :2] @ [[1.0, -2.0, 0.5], [3.0, 1.0, 0.0]]
+    decoder = KernelDecoder("thin-plate", **options).fit(Y, F)
+    assert np.abs(decoder.predict(Y) - F).max() < 1e-9
+    beside = decoder.predict(Y + [0, 0, 1e-3, 1e-3])  # in directions that no latent point spans
+    assert np.abs(beside - F).max() < 1e-2
 
 
 def test_one_dimensional_fields_stay_one_dimensional():

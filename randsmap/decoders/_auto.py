@@ -37,6 +37,7 @@ from randsmap.features import (
     SigmoidFeatures,
 )
 from randsmap.invariants import InvariantParameters, norm_weights
+from randsmap.maps.error_bar import members as members_of
 from randsmap.maps.error_bar import nearest_other
 from randsmap.metrics import field_norms
 
@@ -157,8 +158,8 @@ class Trial:
         # the best lambda grows more slowly than the number of samples, so that it would be too large for many
         return self.strength * self.per_sample(min(n, _EXACT))
 
-    def decoder(self, units: _Values, n: int, seed: int) -> Any:
-        """The decoder for n latents whose standard deviations are `units`."""
+    def decoder(self, units: _Values, n: int, seed: int, of: int = 0) -> Any:
+        """The decoder for n latents whose standard deviations are `units`, of so many if others are held out."""
         scales = self.scales * units
         if self.family == KNN:
             return KNNDecoder(int(self.value), latent_scale=scales)
@@ -168,7 +169,7 @@ class Trial:
         if feature_map is not None:
             return RFNNDecoder(feature_map, latent_scale=scales, regularization=regularization)
         options = {"degree": self.degree, "regularization": regularization, **self._smoothness}
-        if n > _EXACT:
+        if max(n, of) > _EXACT:
             options["n_centers"] = 1500
         if self.family == MULTI_GAUSSIAN:
             return KernelDecoder(MULTI_GAUSSIAN, min_frequency=_LOWEST_FREQUENCY, latent_scale=scales, **options)
@@ -227,7 +228,7 @@ class Samples:
         self.X, self.G, self.norms, self.labels, self.sizes = X, G, norms, labels, error_scales(norms)
         # of many samples an error of 1e-5 in one is hidden by the others, while to refit without it takes long
         self.digits = 1e-8 if len(X) <= 300 else 1e-11
-        self.groups = None if labels is None else [np.flatnonzero(labels == g) for g in np.unique(labels)]
+        self.groups = None if labels is None else members_of(labels)
         # few enough that a part's mean error is no accident, enough that one part does not decide
         self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
@@ -280,17 +281,17 @@ class Samples:
         return trial
 
     def at_most(self, count: int, rng: Any) -> Samples:
-        """All samples, or `count` of more at random, of each group its share, at least one.
+        """All samples, or `count` of more at random: of each group its share, at least one; of as many groups at most.
 
         They have random combinations of the coordinates if these are many.
         """
         n = len(self.X)
         if n <= count:
             return self
-        parts = [
-            rng.permutation(part)[: max(1, round(count * len(part) / n))] for part in self.groups or [np.arange(n)]
-        ]
-        rows = np.sort(np.concatenate(parts))
+        groups = self.groups or [np.arange(n)]
+        parts = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
+        turns = np.concatenate([np.arange(len(part)) / len(part) for part in parts])  # the first of each group at 0
+        rows = np.sort(np.concatenate(parts)[np.argsort(turns, kind="stable")[:count]])
         labels = None if self.labels is None else self.labels[rows]
         G, size = self.G[rows], 128
         # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
@@ -300,14 +301,18 @@ class Samples:
         return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
 
     def split(self, share: float, rng: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows (n - h,) that are left if rows (h,) are held out: about that share at random, or of the groups."""
+        """Rows (n - h,) that are left if rows (h,) are held out: about that share at random, or of the groups.
+
+        As many are left as judge the starts of a search, so that what it finds can be fitted to them.
+        """
         n, held = len(self.X), np.empty(0, np.intp)
+        most = min(share * n, n - min(300, n // 2))
         if self.groups is None:
-            held = rng.permutation(n)[: max(1, round(share * n))]
+            held = rng.permutation(n)[: max(1, round(most))]
         else:
             for number in rng.permutation(len(self.groups)):
                 more = np.concatenate([held, self.groups[number]])
-                held = more if len(more) <= share * n else held
+                held = more if len(more) <= most else held
             held = held if len(held) else min(self.groups, key=len)
         return np.setdiff1d(np.arange(n), held), np.sort(held)
 
@@ -508,7 +513,8 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
         "double-diffusion-maps". None: all.
     validation
-        Of more than 700 samples, the share, chosen at random, or of the groups, by which `held_out_error_` is found.
+        Of more than 700 samples, the share, chosen at random, or of the groups, by which `held_out_error_` is found;
+        300 samples at least are left (of groups half of all, if the smallest is larger).
         Nothing is set aside for good.
     random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
@@ -632,7 +638,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         """The mean error of samples held out of a fit of the members to the others."""
         rest, held = samples.split(self.validation, rng)
         X, G, n = samples.X * units, samples.G, len(rest)
-        parts = [trial.decoder(units, n, samples.seed) for trial in members]
+        parts = [trial.decoder(units, n, samples.seed, of=len(X)) for trial in members]
         found = BlendedDecoder(parts, limit=limit, invariants=None).fit(X[rest], G[rest]).predict(X[held])
         return float(bounded_errors(G[held] - found, samples.norms[held]).mean())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,9 @@ def _for_fewer(decoder, share):
     """A clone of a part for that share of its samples, with as little of lambda, which grows with their number."""
     part = _without_invariants(decoder)
     given = part.get_params(deep=False)
-    if isinstance(given.get("regularization"), float):
-        part.set_params(regularization=share * given["regularization"])
+    regularization = given.get("regularization")
+    if isinstance(regularization, Real) and not isinstance(regularization, bool):
+        part.set_params(regularization=share * float(regularization))
     return part.set_params(n_centers=None) if "n_centers" in given else part
 
 
@@ -106,17 +108,20 @@ class BlendFit(Fit):
         for number, g in enumerate(groups or ()):
             labels[g] = number
         points, decoders, n = self.points, self.decoders, len(self.points)
-        if len(G) < n:  # parts that know some points alone, for matrices of all would not fit in memory
+        centers = [min(getattr(part, "n_centers", None) or n, n) for part in decoders]
+        if len(G) < n or min(centers) < n:  # fits to these points, for matrices of all would not fit in memory
             points = points[judged_rows(n)]
-            decoders = [_for_fewer(part, len(G) / n).fit(points * self.latent_scale, G) for part in decoders]
+            decoders = [
+                _for_fewer(part, len(G) / n).fit(points * self.latent_scale, G) if min(m, len(G)) < n else part
+                for part, m in zip(decoders, centers)
+            ]
         parts = [getattr(part, "fitted", None) for part in decoders]
         if not all(isinstance(part, Fit) for part in parts):
             raise AttributeError(f"not all parts of this blend are the package's own: {HOW}")
         missed = np.stack([part.left_out(G, groups) for part in parts])
-        for m, part in zip(missed, self.decoders if len(G) < n else ()):
-            centers = getattr(part, "n_centers", None) or n
-            if centers < n:  # no less than the fit itself misses, over the mean share of a sample in its field
-                own = (G - part.fitted.decode(points * self.latent_scale)) / (1 - centers / n)
+        for m, part, count in zip(missed, self.decoders, centers):
+            if count < n:  # no less than the fit itself misses; a sample's mean share in its field is count / n at most
+                own = (G - part.fitted.decode(points * self.latent_scale)) / (1 - min(count / n, 0.5))
                 larger = np.linalg.norm(own, axis=1) > np.linalg.norm(m, axis=1)
                 m[larger] = own[larger]
         P, nearest = G - missed, nearest_other(points, labels)

@@ -112,6 +112,8 @@ class KernelFit(Fit):
         return LinearMap(self.linear_map.basis, A).fields(self.training_points) + missed
 
     def left_out(self, G, groups=None):
+        if self.solver == "sums":
+            raise AttributeError(f"kernels at some of the points have no held-out errors in closed form: {HOW}")
         missed = self.dual(self.training_points).residuals(self.weighted(G), self.regularization, groups)
         return missed if self.weights is None else missed / np.sqrt(self.weights)[:, None]
 
@@ -178,7 +180,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     ----------
     coef_ : ndarray (n+1, M) or (n+d+1, M)
         Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
-        (y - mean) / length_scale; the first row is the bias.
+        (y - mean) / length_scale; the first row is the bias. With fewer centres y_1, ..., y_m, m in place of n.
     solver_ : {"cholesky", "eigenvalues", "sums"}
         The second if the round-off of the kernel matrix would change the result by more than 1e-6,
         eps |K| > 1e-6 lambda; the third with `n_centers`.
@@ -287,8 +289,10 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
                         normal += cross(Phi, Phi)
                 if factor is None:
                     regularization = max(regularization, 10 * np.finfo(float).eps * np.trace(normal[t:, t:]))
-                    # of the tail the round-off of latents that do not span all directions
-                    penalty[t:], penalty[:t] = regularization, 1e-12 * len(X)
+                    # of the tail the round-off of latents that do not span all directions, each in its own units
+                    least = len(X) * np.finfo(float).eps * np.append(1.0, np.square(fit.points).max(axis=0))[:t]
+                    penalty[:t, 0] = 1e-12 * np.maximum(normal.diagonal()[:t], np.maximum(least, 1e-280))
+                    penalty[t:] = regularization
                     normal[np.diag_indices_from(normal)] += penalty[:, 0]
                     factor = scipy.linalg.cho_factor(normal, overwrite_a=True, check_finite=False)
                 found += scipy.linalg.cho_solve(factor, P.T @ right - penalty * found, check_finite=False)
