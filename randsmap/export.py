@@ -20,6 +20,7 @@ from randsmap._io.files import write_atomically
 from randsmap._kernels import distances, features
 from randsmap._kernels import linear_map as _kernel
 from randsmap.maps.frozen import FrozenDecoder, library_path, section_of
+from randsmap.model import ManifoldModel
 
 __all__ = ["fmu", "onnx"]
 
@@ -28,6 +29,8 @@ _LARGEST_GRAPH = (1 << 31) - (1 << 20)  # bytes: protobuf's limit, less the name
 
 def _frozen(decoder: Any) -> FrozenDecoder:
     if not isinstance(decoder, FrozenDecoder):
+        if isinstance(decoder, ManifoldModel):  # whatever its encoder: fields are decoded alone
+            decoder = getattr(decoder, "decoder_", None) or decoder
         if not hasattr(decoder, "freeze"):
             raise TypeError(f"decoder must be frozen, or have a method freeze(), got {type(decoder).__name__}")
         decoder = decoder.freeze()
@@ -48,7 +51,7 @@ _DESCRIPTION = """\
 <fmiModelDescription fmiVersion="3.0" modelName={name} instantiationToken="{token}"
     description="Fields at latent coordinates" generationTool="randsmap">
   <CoSimulation modelIdentifier="randsmap" canHandleVariableCommunicationStepSize="true"
-      providesDirectionalDerivatives="true" providesAdjointDerivatives="true"/>
+      providesDirectionalDerivatives="{derivatives}" providesAdjointDerivatives="{derivatives}"/>
   <LogCategories><Category name="logStatusError"/></LogCategories>
   {experiment}
   <ModelVariables>
@@ -59,7 +62,7 @@ _DESCRIPTION = """\
   </ModelVariables>
   <ModelStructure>
     <Output valueReference="1" dependencies="{inputs}"/>
-    <InitialUnknown valueReference="1" dependencies="{inputs}"/>
+    <InitialUnknown valueReference="1" dependencies="{initial}"/>
   </ModelStructure>
 </fmiModelDescription>
 """
@@ -72,7 +75,9 @@ def _binary() -> tuple[str, Path]:
     path, system = Path(library_path()), platform.system().lower()
     if system == "windows":
         (path,) = path.parent.glob("*randsmap*.dll")
-    machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    machine = platform.machine().lower()
+    names = {"amd64": "x86_64", "arm64": "aarch64", "armv7l": "aarch32", "ppc64le": "ppc64"}  # of FMI 3.0, 2.5.1.4.1
+    machine = "x86" if re.fullmatch("i[3-6]86", machine) else names.get(machine, machine)
     suffix = {"windows": ".dll", "darwin": ".dylib"}.get(system, ".so")
     return f"binaries/{machine}-{system}/randsmap{suffix}", path
 
@@ -98,11 +103,12 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     Notes
     -----
     The input is ``latents`` (d,), the output ``field`` (*shape): that of the latents at the time of the communication,
-    to the bits of `FrozenDecoder.predict` of one row. It has no states, but derivatives (directional and adjoint).
-    Where there are invariants, ``invariant_values`` (q,) is a tunable parameter, or another input where they vary; NaN
-    stands for the values of the fit. Latents that cannot be decoded have the status discard, after which the unit goes
-    on. The binary, the package's shared library, is that of this machine's system and kind of processor; it needs no
-    Python.
+    to the bits of `FrozenDecoder.predict` of one row. It has no states. Where there are invariants,
+    ``invariant_values`` (q,) is a tunable parameter, or another input where they vary; each NaN stands for the value of
+    the fit. Derivatives by the latents (directional and adjoint) are promised where the values do not vary; with bounds
+    and other values than the fit's they have the status discard, as latents that cannot be decoded, after which the
+    unit goes on. Of a model the decoder alone is exported. The binary, the package's shared library, is that of this
+    machine's system and kind of processor; it needs no Python.
 
     References
     ----------
@@ -133,11 +139,14 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
         field=dimensions(*frozen.field_shape_),
         values=_VALUES.format(kind=kind, start=" ".join(["NaN"] * q), length=dimensions(q)) if q else "",
         inputs="0 3" if varying else "0",
+        initial="0 3" if q else "0",
+        # by all inputs or none
+        derivatives="false" if varying else "true",
     )
     place, library = _binary()
 
     def write(file: Any) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
             archive.writestr("modelDescription.xml", description)
             archive.write(library, place)
             archive.writestr(f"resources/{token}.rsm", image)
@@ -242,9 +251,15 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         raise ValueError("a decoder with bounds has no ONNX graph: export one without (bounds=None)")
     numbers = dict(zip(_kernel.PARAMETERS, part("parameters")[0].tolist()))
     f = _functions(add, part, numbers["basis"], numbers["function"])
-    for name in ("coefficients", "factor", "modes"):
-        f = f if part(name) is None else add("MatMul", f, part(name))
-    f = add("Add", f, part("bias"))
+    bias, cells = np.array(part("bias")), part("constant_cells")
+    if cells is not None:  # exactly, to whatever the coefficients were rounded
+        bias[:, cells[0]] = part("constant_values")
+    for name in filter(lambda name: part(name) is not None, ("coefficients", "factor", "modes")):
+        matrix = np.array(part(name))
+        if cells is not None and name != "factor":
+            matrix[:, cells[0]] = 0
+        f = add("MatMul", f, matrix)
+    f = add("Add", f, bias)
     C, values = part("invariants"), part("values")
     if C is not None and len(C):
         if _varies(frozen):

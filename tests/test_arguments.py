@@ -123,8 +123,8 @@ AT_POINTS = re.compile(
 LEFT_OUT = {
     "ManifoldModel.get_feature_names_out": "names of columns",
     "distributed": "dask arrays",
-    "jax": "functions of JAX: test_hosts",
-    "torch": "functions of PyTorch: test_hosts",
+    "jax": "functions of JAX: test_export",
+    "torch": "functions of PyTorch: test_export",
     "plotting": "draws",
     "reports": "draws",
     "studies": "draws",

@@ -1271,6 +1271,10 @@ def test_models_are_frozen_and_described(tmp_path, snapshots, capsys):
     assert run("freeze", model, "--out", image, "--error-bar") == 0
     assert run("freeze", model, "--out", single, "--precision", "float32", "--tol", 1e-4) == 0
     assert "FrozenModel(n_components=1, n_cells=40, kind='features', precision='float64')" in capsys.readouterr().out
+    for kind in ("fmu", "onnx"):
+        before = model.read_bytes()
+        assert f"would replace {model}" in failing(("export", kind, model, "--out", model), capsys)
+        assert model.read_bytes() == before
     fitted, frozen = load(model), load(image)
     latents = fitted.transform(snapshots)
     np.testing.assert_array_equal(frozen.predict(latents[:1]), fitted.inverse_transform(latents[:1]))
@@ -1296,6 +1300,31 @@ def test_models_are_frozen_and_described(tmp_path, snapshots, capsys):
     assert run("info", single) == 0 and "error bar" not in capsys.readouterr().out
 
 
+def test_walls_do_not_widen_bounds_and_few_latents_are_named(tmp_path, snapshots, capsys):
+    F = np.hstack([snapshots, np.zeros((60, 2))])  # walls
+    model, image = tmp_path / "m.npz", tmp_path / "m.rsm"
+    save(ManifoldModel(POD(9, invariants="mass", bounds="nonnegative")).fit(F), model)
+    np.save(tmp_path / "Y.npy", load(model).transform(F))
+    assert "give latents= (--latents)" in failing(("freeze", model, "--out", image, "--tol", 1e-4), capsys)
+    assert run("freeze", model, "--out", image, "--tol", 1e-4, "--latents", tmp_path / "Y.npy") == 0
+    for path in (model, image):
+        assert run("info", path) == 0
+        said = capsys.readouterr().out
+        assert "keeps: the mass (sum of the cells) and values at least 0\n" in said, said
+    save(ManifoldModel(POD(9)).fit(F), model)
+    assert run("info", model) == 0 and "latents: 9: pod0, pod1, pod2, ...\n" in capsys.readouterr().out
+
+
+def test_a_model_that_cannot_freeze_is_written_all_the_same(tmp_path, snapshots, capsys, monkeypatch):
+    def refuse(self):
+        raise TypeError("it cannot be frozen")
+
+    monkeypatch.setattr(ManifoldModel, "freeze", refuse)
+    options = ("--features", "sigmoid", "--value", 3, "--n-features", 20, "--components", 1, "--freezable")
+    assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
+    assert "the model is written, but it cannot be frozen" in capsys.readouterr().err and load(tmp_path / "m")
+
+
 def test_what_is_no_model_is_neither_frozen_nor_described(tmp_path, snapshots, capsys):
     save(SigmoidFeatures(n_features=3, random_state=0).fit(np.eye(3)), tmp_path / "features")
     KernelDecoder().fit(snapshots[:, :1], snapshots).freeze().save(tmp_path / "image")
@@ -1316,3 +1345,10 @@ def test_a_search_may_be_among_what_freezes(tmp_path, snapshots, capsys):
     options = ("--components", 1, "--trials", 3, "--freezable")
     assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
     assert load(tmp_path / "m").freeze().n_cells == 40
+    places = snapshots @ np.linspace(0, 1, 40)  # of fronts on a line, for which quantiles are chosen else
+    np.save(tmp_path / "t.npy", places)
+    options = ("--parameters", tmp_path / "t.npy", "--freezable")
+    assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
+    assert "cannot be frozen" not in capsys.readouterr().err
+    model = load(tmp_path / "m")
+    np.testing.assert_array_equal(model.freeze().predict(places[:1, None]), model.predict(places[:1, None]))

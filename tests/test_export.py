@@ -1,7 +1,9 @@
 """Units for co-simulation, ONNX graphs, and functions of JAX and PyTorch: the same fields as in Python."""
 
 import math
+import os
 import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -31,12 +33,14 @@ def made(name):
         "thin plate": randsmap.KernelDecoder("thin-plate", degree=1, invariants="mass"),
         "Gaussian": randsmap.KernelDecoder(cell_weights=WEIGHTS, invariants="mass"),
         "varying": randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0),
+        "varying, bounds": randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0, bounds="nonnegative"),
+        "two": randsmap.KernelDecoder(invariants=np.stack([np.ones(40), np.arange(40) == 3], axis=1)),
     }
     if name == "POD":
         return randsmap.POD(2, invariants="mass").fit(F)
     if name == "model":
-        return randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder()).fit(F)
-    if name == "varying":
+        return randsmap.ManifoldModel(randsmap.Isomap(2), randsmap.KernelDecoder()).fit(F)
+    if name.startswith("varying"):
         F = F * np.linspace(1, 2, len(F))[:, None, None]
     if name == "Gaussian":
         F = F / WEIGHTS.reshape(SHAPE)
@@ -84,15 +88,31 @@ def test_a_unit_of_a_thousand_steps_gives_the_fields_of_python(fmpy, tmp_path, c
     assert np.array_equal(steps["field"], fields)
 
 
-@pytest.mark.parametrize("name", ["bounds", "model", "varying"])
+@pytest.mark.parametrize("name", ["bounds", "model", "varying", "varying, bounds", "two"])
 def test_units_give_derivatives_and_outlive_what_they_refuse(fmpy, tmp_path, capfd, name):
     decoder, path, y = made(name), str(tmp_path / "unit.fmu"), np.array([[0.2, 0.4]])
-    frozen = decoder.freeze()
+    frozen = getattr(decoder, "decoder_", decoder).freeze()
     randsmap.export.fmu(decoder, path)
+    description, varies = zipfile.ZipFile(path).read("modelDescription.xml").decode(), name.startswith("varying")
+    assert description.count('Derivatives="false"') == (2 if varies else 0)
+    for what, of_values in (("Output", varies), ("InitialUnknown", frozen.n_invariants)):
+        assert f'{what} valueReference="1" dependencies="{"0 3" if of_values else "0"}"' in description
     unit, M = opened(fmpy, path, tmp_path / "unit"), frozen.n_cells
     unit.setFloat64([0], y[0])
     given = {}
-    if name == "varying":
+    v, u = np.array([1.0, -2.0]), np.arange(M) + 0.0
+    derivatives = (
+        lambda: unit.getDirectionalDerivative([1], [0], v, M),
+        lambda: unit.getAdjointDerivative([1], [0], u, 2),
+    )
+    if name == "two":  # a number and NaN: the value of the fit
+        m = frozen.invariants_.values if hasattr(frozen, "invariants_") else decoder.invariants_.values
+        for given in ([np.nan, m[1]], [m[0], np.nan]):
+            unit.setFloat64([3], given)
+            np.testing.assert_allclose(unit.getFloat64([1], M), frozen.predict(y).ravel(), rtol=0, atol=1e-15)
+        unit.setFloat64([3], [7.0, np.nan])
+        given = {"invariant_values": [[7.0, m[1]]]}
+    elif varies:
         with pytest.raises(Exception, match="discard"):
             unit.getFloat64([1], M)
         given = {"invariant_values": [7.0]}
@@ -101,10 +121,13 @@ def test_units_give_derivatives_and_outlive_what_they_refuse(fmpy, tmp_path, cap
     assert np.array_equal(unit.getFloat64([2, 1], 1 + M), [0.5, *expected])
     unit.doStep(0.5, 0.25)
     assert unit.getFloat64([2]) == [0.75]
-    if name != "varying":
-        v, u = np.array([1.0, -2.0]), np.arange(M) + 0.0
-        assert np.array_equal(unit.getDirectionalDerivative([1], [0], v, M), frozen.jvp(y, v[None]).ravel())
-        assert np.array_equal(unit.getAdjointDerivative([1], [0], u, 2), frozen.vjp(y, u[None])[0])
+    if name == "varying, bounds":
+        for derivative in derivatives:
+            with pytest.raises(Exception, match="discard"):
+                derivative()
+    else:
+        assert np.array_equal(derivatives[0](), frozen.jvp(y, v[None]).ravel())
+        assert np.array_equal(derivatives[1](), frozen.vjp(y, u[None])[0])
     unit.setFloat64([0], [np.nan, 0.0])
     with pytest.raises(Exception, match="discard"):
         unit.getFloat64([1], M)
@@ -130,6 +153,18 @@ def test_units_give_derivatives_and_outlive_what_they_refuse(fmpy, tmp_path, cap
         opened(fmpy, path, tmp_path / "unit", token="of another")
 
 
+def test_units_of_other_machines_and_of_old_files(tmp_path, monkeypatch):
+    library = tmp_path / "librandsmap.so.1"
+    library.write_bytes(b"")
+    os.utime(library, (0, 0))  # before 1980, where the dates of archives begin
+    monkeypatch.setattr(randsmap.export, "library_path", lambda: str(library))
+    for machine, name in {"i686": "x86", "armv7l": "aarch32", "ppc64le": "ppc64", "AMD64": "x86_64"}.items():
+        monkeypatch.setattr("platform.machine", lambda machine=machine: machine)
+        monkeypatch.setattr("platform.system", lambda: "Linux")
+        randsmap.export.fmu(made("POD"), tmp_path / "unit.fmu")
+        assert f"binaries/{name}-linux/randsmap.so" in zipfile.ZipFile(tmp_path / "unit.fmu").namelist()
+
+
 # -- ONNX ------------------------------------------------------------------------------------------
 ONNX = ["logistic", "cosine", "two factors", "Matern 0.5", "Matern 1.5", "Matern 2.5", "thin plate", "Gaussian", "POD"]
 
@@ -153,7 +188,12 @@ def test_graphs_give_the_fields_and_their_mass(tmp_path, name):
         # a rounded sum of 40 terms, and the round-off of each cell that the correction changes
         assert abs(math.fsum(C * row) - total) <= 40 * np.finfo(float).eps * (abs(C * row).sum() + abs(total))
     if kept.constant.any():
-        assert (f.reshape(n, -1)[:, kept.constant] == kept.constant_values).all()
+        rounded = [{"precision": "float32"}] if name == "logistic" else []  # others cancel
+        for options in ({"tol": 1e-8, "latents": y}, *rounded):
+            randsmap.export.onnx(decoder.freeze(**options), path)
+            session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+            (f,) = session.run(None, {"latents": y, **given})
+            assert (f.reshape(n, -1)[:, kept.constant] == kept.constant_values).all()
 
 
 @pytest.mark.parametrize(

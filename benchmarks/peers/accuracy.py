@@ -8,8 +8,9 @@
 
 A set is an array `data` with one field a row; without FOLDER the sets are made here. 75 % of the rows train, a fifth of
 those choose among a method's candidates, 25 % test. --blocks takes rows in ten consecutive blocks instead of at random,
-so that test fields have no neighbour among the training fields. All methods have d latent coordinates and the same
-rows.
+so that most test fields have no neighbour among the training fields. 75 % of ten blocks are seven and a half: the other
+half of one is tested, and there, as at the ends of blocks, a test field has a neighbour that trains. All methods have d
+latent coordinates and the same rows.
 
 Some peers decode the latents that randsmap's decoders get, diffusion maps (SciPy's RBF interpolator, scikit-learn's
 neighbours and kernel ridge). The others choose latents of their own, with the held-out rows: POD, Isomap or diffusion

@@ -275,6 +275,7 @@ _FREEZE = {
     "--precision": "of the coefficients (default float64); invariants hold as exactly in both",
     "--tol TOL": "relative L2 error that decoded fields may have, for fewer numbers, or of a table (default 1e-7)",
     "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
+    "--latents FILE": "latents such as will be decoded, for --tol and --table of models that do not know theirs (POD)",
     "--error-bar": "with what says how far fields may be off, for Python",
 }
 # command -> (summary, description, options; none if there are commands below it)

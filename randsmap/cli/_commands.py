@@ -71,6 +71,7 @@ def config(arguments):
 
 
 def export(arguments):
+    _check_out(arguments)
     options = {"step_size": arguments.step_size} if arguments.name == "fmu" else {}
     getattr(randsmap.export, arguments.name)(randsmap.load(arguments.model), arguments.out, **options)
     tell(f"wrote {arguments.out}")
@@ -226,7 +227,8 @@ def fit(arguments):
     with show_progress():
         few = [name for name in ("components", "decoder", "trials") if getattr(arguments, name) is not None]
         if search and parameters is not None and not few:
-            model = None
+            # quantiles do not freeze
+            model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
         else:
             model = (_searched if search else _one_model)(arguments, sample, labels, kept)
         if parameters is not None:
@@ -238,8 +240,6 @@ def fit(arguments):
             model.held_out_ = judged(model, held_out, sample)
         if model.held_out_.n_snapshots < n:
             model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
-        if arguments.freezable:
-            model.freeze()  # TypeError: says which part cannot, before anything is written
         model.save(arguments.out)
         errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"]
     fitted = getattr(model, "model_", model)
@@ -252,6 +252,11 @@ def fit(arguments):
     )
     for text in cautions_in_words(fitted, snapshots, groups):
         tell(f"randsmap: warning: {text}", sys.stderr)
+    if arguments.freezable:
+        try:
+            model.freeze()
+        except (TypeError, ValueError) as error:
+            tell(f"randsmap: warning: the model is written, but {error}", sys.stderr)
     tell(f"written: {arguments.out}")
 
 
@@ -496,6 +501,8 @@ def freeze(arguments):
         raise ValueError(f"{arguments.model} holds a {type(model).__name__}, which {why}: give a model of randsmap fit")
     kind = "table" if arguments.table else "features"
     options = {"precision": arguments.precision, "tol": arguments.tol, "kind": kind, "error_bar": arguments.error_bar}
+    if arguments.latents is not None:
+        options["latents"] = read_array(arguments.latents)
     image = model.freeze(**options)
     image.save(arguments.out)
     tell(f"written: {arguments.out} ({image.nbytes} bytes): {image!r}")
@@ -521,8 +528,9 @@ def _facts_of_image(image):
     yield repr(image).partition("(")[0], f"{image.kind} in {image.precision} ({image.nbytes} bytes), for C and Python"
     yield "fields", _fields_in_words(image.field_shape_)
     yield "latents", f"{image.n_components}, of {image.n_features} functions"
-    sums, bounds, weights = part("invariants"), [part("lower"), part("upper")], part("cell_weights")
-    sums = np.zeros((0, 1)) if sums is None else sums
+    sums, weights, fixed = part("invariants"), part("cell_weights"), part("constant_cells")
+    sums, fixed = np.zeros((0, 1)) if sums is None else sums, [] if fixed is None else fixed[0]
+    bounds = [None if bound is None else np.delete(bound, fixed) for bound in (part("lower"), part("upper"))]
     yield "keeps", _kept_in_words(sums.T, None if weights is None else weights.ravel(), *bounds)
     yield "encodes", "yes" if isinstance(image, randsmap.FrozenModel) else "no, it holds a decoder alone"
     yield from _error_bar(image)
@@ -537,8 +545,9 @@ def _facts_of_model(model):
     if hasattr(model, "predict"):
         yield "parameters" if hasattr(model, "regressor_") else "latents", str(model.n_features_in_)
     encoder = model if hasattr(model, "transform") else getattr(model, "model_", None)
-    if hasattr(encoder, "get_feature_names_out"):
-        yield "latents", ", ".join(encoder.get_feature_names_out())
+    if hasattr(getattr(encoder, "encoder_", encoder), "get_feature_names_out"):  # another package's may have no names
+        names = list(encoder.get_feature_names_out())
+        yield "latents", f"{len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
     kept = getattr(part, "invariants_", None)
     if kept is not None:
         yield "keeps", _kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)
@@ -704,7 +713,7 @@ def _check_out(arguments, check=writable_target):
         out = getattr(arguments, option, None)
         if out is None:
             continue
-        for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values"):
+        for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values", "latents"):
             path = getattr(arguments, name, None)
             with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
                 if path is not None and os.path.samefile(path, out):

@@ -514,7 +514,9 @@ def _reduced(unprojected, basis, coefficients, X, dtype, tol):
     type)."""
     if X is None:
         if tol is not None:
-            raise ValueError("a rank by tolerance needs to know where: give latents=, points such as those to decode")
+            raise ValueError(
+                "a rank by tolerance needs to know where: give latents= (--latents), points such as those to decode"
+            )
         return _rounded(coefficients, dtype)
     exact = unprojected.fields(X)
     # float32 may add less than half of the 5e-6 that are promised
@@ -584,7 +586,9 @@ def _table(unprojected, box, tol, max_bytes, dtype):
     if d > 2:
         raise ValueError(f"kind='table' needs at most 2 latent coordinates, got {d}: a table would be too large")
     if box is None:
-        raise ValueError("kind='table' needs to know where: give latents=, points whose bounding box the table covers")
+        raise ValueError(
+            "kind='table' needs to know where: give latents= (--latents), points in the box that it covers"
+        )
     low, width = box[0], box[1] - box[0]
     width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
     M, cells = unprojected.n_cells, np.full(d, 8)

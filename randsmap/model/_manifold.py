@@ -364,7 +364,7 @@ class ManifoldModel(ReconstructionMixin, Model):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
                     f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and the "
-                    "package's decoders"
+                    "package's decoders (randsmap fit --freezable)"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                     f"{f'. {OTHERWISE}' if method == 'freeze' else ''}"
                 )

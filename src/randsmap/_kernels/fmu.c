@@ -3,7 +3,7 @@
  *
  * The unit is a function of its inputs without a state: a step moves the time, and the field is decoded when it is asked
  * for, if the inputs have changed. Types and the order of arguments are those of the standard; a boolean is C's bool. */
-#include <randsmap.h>
+#include "rk_image.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -21,8 +21,8 @@ typedef void (*log_message)(void *environment, int status, const char *category,
 typedef struct {
     randsmap_decoder *decoder;
     ptrdiff_t size[N_VARIABLES];
-    double *value[N_VARIABLES], *work;
-    bool given, decoded; /* VALUES are numbers; the field is that of the inputs */
+    double *value[N_VARIABLES], *fit, *values, *work; /* fit: VALUES of the fit; values: those that a field is decoded with */
+    bool given, decoded; /* of VALUES some are numbers; the field is that of the inputs */
     void *environment;
     log_message log;
 } unit;
@@ -83,7 +83,7 @@ static int open_image(unit *u, const char *token, const char *folder)
     u->size[FIELD] = info.n_cells;
     u->size[TIME] = 1;
     u->size[VALUES] = info.n_invariants;
-    ptrdiff_t numbers = randsmap_work(u->decoder, 1);
+    ptrdiff_t numbers = randsmap_work(u->decoder, 1) + 2 * u->size[VALUES];
     for (int i = 0; i < N_VARIABLES; i++)
         numbers += u->size[i];
     double *memory = status ? NULL : malloc((size_t)numbers * sizeof *memory);
@@ -91,7 +91,9 @@ static int open_image(unit *u, const char *token, const char *folder)
         return status ? status : RANDSMAP_ERROR_MEMORY;
     for (int i = 0; i < N_VARIABLES; memory += u->size[i++])
         u->value[i] = memory;
-    u->work = memory;
+    u->fit = memory, u->values = u->fit + u->size[VALUES], u->work = u->values + u->size[VALUES];
+    if (u->size[VALUES])
+        rk_values_of_fit(u->decoder, u->fit, u->work);
     start(u);
     return RANDSMAP_OK;
 }
@@ -180,28 +182,37 @@ static int decode(unit *u)
     if (u->decoded)
         return OK;
     const double *y = u->value[LATENTS];
-    int status = u->given ? randsmap_decode_values(u->decoder, y, u->value[VALUES], 1, u->value[FIELD], u->work)
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t k = 0; u->given && k < u->size[VALUES]; k++) {
+        u->values[k] = isnan(u->value[VALUES][k]) ? u->fit[k] : u->value[VALUES][k];
+        if (isnan(u->values[k])) /* the fit has none: they vary */
+            status = RANDSMAP_ERROR_VALUES;
+    }
+    if (!status)
+        status = u->given ? randsmap_decode_values(u->decoder, y, u->values, 1, u->value[FIELD], u->work)
                           : randsmap_decode(u->decoder, y, 1, u->value[FIELD], u->work);
     u->decoded = !status;
     return status ? report(u, DISCARD, randsmap_strerror(status)) : OK;
 }
 
-/* How many numbers these variables have; -1 if one is none of ours, or only an output where inputs are set. */
-static ptrdiff_t count(const unit *u, const uint32_t *variables, size_t n, bool inputs)
+/* Whether all these variables are ours, inputs where they are set, and have so many numbers. */
+static bool fits(const unit *u, const uint32_t *variables, size_t n, bool inputs, const double *values, size_t n_values)
 {
-    ptrdiff_t numbers = 0;
+    size_t numbers = 0;
+    if (!u || (n && !variables) || (n_values && !values))
+        return false;
     for (size_t i = 0; i < n; i++) {
         if (variables[i] >= N_VARIABLES || (inputs && variables[i] != LATENTS && variables[i] != VALUES))
-            return -1;
-        numbers += u->size[variables[i]];
+            return false;
+        numbers += (size_t)u->size[variables[i]];
     }
-    return numbers;
+    return numbers == n_values;
 }
 
 RANDSMAP_API int fmi3GetFloat64(void *instance, const uint32_t *variables, size_t n, double *values, size_t n_values)
 {
     unit *u = instance;
-    if (!u || count(u, variables, n, false) != (ptrdiff_t)n_values)
+    if (!fits(u, variables, n, false, values, n_values))
         return report(u, ERROR, "fmi3GetFloat64: no such variables, or not as many numbers as they have");
     for (size_t i = 0; i < n; values += u->size[variables[i++]]) {
         int status = variables[i] == FIELD ? decode(u) : OK;
@@ -216,45 +227,52 @@ RANDSMAP_API int fmi3SetFloat64(void *instance, const uint32_t *variables, size_
                                 size_t n_values)
 {
     unit *u = instance;
-    if (!u || count(u, variables, n, true) != (ptrdiff_t)n_values)
+    if (!fits(u, variables, n, true, values, n_values))
         return report(u, ERROR, "fmi3SetFloat64: no such inputs, or not as many numbers as they have");
     for (size_t i = 0; i < n; values += u->size[variables[i++]]) {
         memcpy(u->value[variables[i]], values, (size_t)u->size[variables[i]] * sizeof *values);
     }
-    u->given = u->size[VALUES] > 0;
+    u->given = false;
     for (ptrdiff_t k = 0; k < u->size[VALUES]; k++)
-        u->given &= !isnan(u->value[VALUES][k]);
+        u->given |= !isnan(u->value[VALUES][k]);
     u->decoded = false;
     return OK;
 }
 
-#define DERIVATIVES "there are those of the field by the latents alone, with the values of the fit"
+#define DERIVATIVES "there are those of the field by the latents alone, with a seed and a result of their sizes"
 static bool is_derivative(const unit *u, const uint32_t *of, size_t n_of, const uint32_t *in, size_t n_in, int seeded,
-                          size_t n_seed, size_t n_out)
+                          const double *seed, size_t n_seed, const double *out, size_t n_out)
 {
-    return u && !u->given && n_of == 1 && n_in == 1 && *of == FIELD && *in == LATENTS &&
+    return u && of && in && seed && out && n_of == 1 && n_in == 1 && *of == FIELD && *in == LATENTS &&
            (ptrdiff_t)n_seed == u->size[seeded] && (ptrdiff_t)n_out == u->size[LATENTS + FIELD - seeded];
+}
+
+/* With bounds derivatives depend on the values of the invariants, and are those of the fit's; else of any values. */
+static int derived(const unit *u, int status)
+{
+    const bool bounds = u->decoder->projection.bounds;
+    if (bounds && u->given)
+        return report(u, DISCARD, "with bounds there are the derivatives of fields with the fit's invariant_values alone");
+    return !status || (status == RANDSMAP_ERROR_VALUES && !bounds) ? OK : report(u, DISCARD, randsmap_strerror(status));
 }
 
 RANDSMAP_API int fmi3GetDirectionalDerivative(void *instance, const uint32_t *of, size_t n_of, const uint32_t *in,
                                               size_t n_in, const double *seed, size_t n_seed, double *out, size_t n_out)
 {
     unit *u = instance;
-    if (!is_derivative(u, of, n_of, in, n_in, LATENTS, n_seed, n_out))
+    if (!is_derivative(u, of, n_of, in, n_in, LATENTS, seed, n_seed, out, n_out))
         return report(u, ERROR, "fmi3GetDirectionalDerivative: " DERIVATIVES);
-    int status = randsmap_decode_jvp(u->decoder, u->value[LATENTS], seed, 1, u->value[FIELD], out, u->work);
     u->decoded = false; /* a field's bits are those of randsmap_decode */
-    return status ? report(u, DISCARD, randsmap_strerror(status)) : OK;
+    return derived(u, randsmap_decode_jvp(u->decoder, u->value[LATENTS], seed, 1, u->value[FIELD], out, u->work));
 }
 
 RANDSMAP_API int fmi3GetAdjointDerivative(void *instance, const uint32_t *of, size_t n_of, const uint32_t *in,
                                           size_t n_in, const double *seed, size_t n_seed, double *out, size_t n_out)
 {
     unit *u = instance;
-    if (!is_derivative(u, of, n_of, in, n_in, FIELD, n_seed, n_out))
+    if (!is_derivative(u, of, n_of, in, n_in, FIELD, seed, n_seed, out, n_out))
         return report(u, ERROR, "fmi3GetAdjointDerivative: " DERIVATIVES);
-    int status = randsmap_vjp(u->decoder, u->value[LATENTS], seed, out, u->work);
-    return status ? report(u, DISCARD, randsmap_strerror(status)) : OK;
+    return derived(u, randsmap_vjp(u->decoder, u->value[LATENTS], seed, out, u->work));
 }
 
 /* -- What this unit has not, and importers look up all the same ----------------------------------------------------- */

@@ -240,6 +240,8 @@ void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
 /* Fields out (n, M) of points y (n, d), with values (n, rank) of the independent invariants or NULL. */
 int rk_decode(const randsmap_decoder *map, const double *y, const double *values, ptrdiff_t n, double *out,
               double *work);
+/* Values m (q) of all invariants that the fit had, NaN if they vary, of a map that has invariants. work (q) */
+void rk_values_of_fit(const randsmap_decoder *map, double *m, double *work);
 /* Derivatives T (n, p, M) of the fields at points y (n, d) along v (n, p, d), or with NULL along the coordinates. */
 int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, ptrdiff_t n, ptrdiff_t p, double *T,
                 double *work);

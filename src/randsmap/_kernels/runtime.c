@@ -670,34 +670,61 @@ static int row_status(ptrdiff_t bad)
     return bad == -1 ? RANDSMAP_OK : bad < -1 ? RANDSMAP_ERROR_CONVERGENCE : RANDSMAP_ERROR_OVERFLOW;
 }
 
+/* Values m (rank) of the independent invariants to coordinates z = T^-T (m - C_J0^T c), which may be in the same place. */
+static void coordinates(const randsmap_decoder *r, const double *m, double *z)
+{
+    const ptrdiff_t rank = r->projection.q;
+    const double *R = r->projection.R;
+    for (ptrdiff_t j = 0; j < rank; j++) {
+        z[j] = m[j] - r->fixed[r->kept[j]];
+        for (ptrdiff_t k = 0; k < j; k++)
+            z[j] -= R[k * rank + j] * z[k];
+        z[j] /= R[j * rank + j];
+    }
+}
+
+/* The value of the i-th of the dropped invariants, which is R' z, and the magnitude of what it is a sum of */
+static double implied(const randsmap_decoder *r, const double *z, ptrdiff_t i, double *size)
+{
+    const ptrdiff_t rank = r->projection.q, dropped = r->q - rank, column = (ptrdiff_t)r->dropped[i];
+    double value = r->fixed[column];
+    *size = r->fixed[r->q + column];
+    for (ptrdiff_t k = 0; k < rank; k++) {
+        value += z[k] * r->implied[k * dropped + i];
+        *size += fabs(z[k] * r->implied[k * dropped + i]);
+    }
+    return value;
+}
+
 /* Values m (q) of all invariants to those of the independent ones, which is what the projection takes. */
 static int independent_values(const randsmap_decoder *r, const double *m, double *kept)
 {
     const ptrdiff_t rank = r->projection.q, dropped = r->q - rank;
-    const double *R = r->projection.R;
     if (!all_finite(m, r->q))
         return RANDSMAP_ERROR_NOT_FINITE;
-    if (dropped) { /* z = T^-T (m - C_J0^T c), in which the dropped are R' z */
-        for (ptrdiff_t j = 0; j < rank; j++) {
-            kept[j] = m[r->kept[j]] - r->fixed[r->kept[j]];
-            for (ptrdiff_t k = 0; k < j; k++)
-                kept[j] -= R[k * rank + j] * kept[k];
-            kept[j] /= R[j * rank + j];
-        }
-        for (ptrdiff_t i = 0; i < dropped; i++) {
-            const ptrdiff_t column = (ptrdiff_t)r->dropped[i];
-            double implied = r->fixed[column], size = r->fixed[r->q + column];
-            for (ptrdiff_t k = 0; k < rank; k++) {
-                implied += kept[k] * r->implied[k * dropped + i];
-                size += fabs(kept[k] * r->implied[k * dropped + i]);
-            }
-            if (!(fabs(m[column] - implied) <= 1e-6 * size + 8 * DBL_EPSILON * fabs(m[column])))
-                return RANDSMAP_ERROR_VALUES;
-        }
-    }
     for (ptrdiff_t j = 0; j < rank; j++)
         kept[j] = m[r->kept[j]];
+    if (dropped)
+        coordinates(r, kept, kept);
+    for (ptrdiff_t i = 0; i < dropped; i++) {
+        double size, value = implied(r, kept, i, &size), given = m[r->dropped[i]];
+        if (!(fabs(given - value) <= 1e-6 * size + 8 * DBL_EPSILON * fabs(given)))
+            return RANDSMAP_ERROR_VALUES;
+    }
+    for (ptrdiff_t j = 0; dropped && j < rank; j++)
+        kept[j] = m[r->kept[j]];
     return RANDSMAP_OK;
+}
+
+void rk_values_of_fit(const randsmap_decoder *r, double *m, double *work)
+{
+    const ptrdiff_t rank = r->projection.q;
+    double size;
+    coordinates(r, r->projection.m, work);
+    for (ptrdiff_t j = 0; j < rank; j++)
+        m[r->kept[j]] = r->projection.m[j];
+    for (ptrdiff_t i = 0; i < r->q - rank; i++)
+        m[r->dropped[i]] = implied(r, work, i, &size);
 }
 
 /* Rows that have no table, from out[0] on if they are more than CHUNK */
