@@ -193,7 +193,7 @@ def require(part: Any, method: str) -> bool:
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
 PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar", "round_off")
-PROTOCOL += ("tangents_at",)
+PROTOCOL += ("tangents_at", "registered", "carried", "split", "fit_inside", "checked_snapshots")
 
 
 @shared_texts
