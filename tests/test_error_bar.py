@@ -167,7 +167,7 @@ def test_fields_with_their_own_invariants():
 def test_cells_that_are_split_change_nothing():
     weights = np.ones(60)
     weights[10:20] = 2.0
-    split = np.repeat(np.arange(60), weights.astype(int))
+    split = np.repeat(np.arange(120), weights.astype(int))
     options = {"regularization": 1e-6, "length_scale": 0.5}
     heavy = randsmap.KernelDecoder(cell_weights=weights, invariants="mass", invariant_tol=1.0, **options)
     light = randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0, **options)
@@ -429,6 +429,49 @@ def test_points_in_time_are_warned_of_though_some_are_repeated(rows):
     decoder = randsmap.KernelDecoder(regularization=1e-6).fit(turn, pulses(turn))
     with pytest.warns(UserWarning, match="new trajectory may be far worse"):
         decoder.predict(NEW[:1], return_error=True)
+
+
+def test_calibrated_decoders_warn_of_points_in_time_as_long_as_no_groups_are_given(tmp_path):
+    fields = pulses(np.linspace(0, 1, 80)[:, None] * [1.0, 0.5])
+    model = randsmap.ManifoldModel(randsmap.POD(2), DECODERS["kernel"]).fit(fields)
+    decoder, latents = model.decoder_, model.transform(fields)
+    with pytest.warns(UserWarning, match="neighbour"):
+        calibrate(decoder, latents, fields)
+    model.save(tmp_path / "m.npz")
+    for each in (decoder, randsmap.load(tmp_path / "m.npz").decoder_, decoder.freeze(error_bar=True)):
+        with pytest.warns(UserWarning, match="new trajectory may be far worse"):
+            each.predict(latents[:1], return_error=True)
+    calibrate(decoder, latents, fields, groups=np.arange(80) // 8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        decoder.predict(latents[:1], return_error=True)
+
+
+@pytest.mark.parametrize("n", [12, 20])
+def test_errors_that_nothing_tells_stay_below_as_often_as_asked(n):
+    """As they do below a conformal quantile, which residuals of the regression's own points do not give."""
+    covered = []
+    for seed in range(120):
+        random = np.random.default_rng(seed)
+        bar = ErrorBar(random.uniform(size=(n, 2)), random.lognormal(size=n), np.ones(n), np.arange(n), np.zeros(2))
+        covered.append((random.lognormal(size=200) <= bar.at(random.uniform(size=(200, 2)), 0.9)).mean())
+    # one standard deviation of a set's share is sqrt(0.09 / n); two of their mean
+    assert np.mean(covered) >= 0.9 - 2 * np.sqrt(0.09 / n / 120)
+
+
+def test_a_bar_does_not_fall_as_one_leaves_the_data():
+    """Also where the errors are large among near points, and small where these are far apart."""
+    random = np.random.default_rng(0)
+    points = np.append(random.uniform(0, 0.1, 60), random.uniform(0.1, 1, 20))[:, None]
+    bar = ErrorBar(points, np.repeat([1, 0.01], [60, 20]), np.ones(80), np.arange(80), np.zeros(2))
+    away = bar.at(points.min() - np.array([[0.0], [0.02], [0.1], [0.5]]), 0.9)
+    assert (np.diff(away) >= -1e-12 * away[0]).all()
+
+
+def test_a_block_whose_fit_fails_leaves_a_bar():
+    bar = ErrorBar(LATENTS, np.ones(N), np.ones(N), np.arange(N), np.zeros(2))
+    found = bar.grown(np.arange(N) // 19, np.where(np.arange(N) == 7, np.inf, 1.0)).at(NEW, 0.9)
+    assert (found > 0).all() and not np.isnan(found).any()
 
 
 def test_it_knows_from_distances_which_gaps_are_wide():

@@ -162,6 +162,9 @@ def test_a_lag_is_chosen_by_held_out_forecasts(tmp_path):
     assert LatentForecast(MODES, LinearRegression(), lag="auto").fit(*stacked(linear_paths()[1])).lag_ == 1
     short = LatentForecast(POD(1, invariants=None), lag="auto").fit(*stacked(waves[:5, :3]))
     assert short.lag_ == 1  # too few fields for more
+    F, labels = stacked(waves[:8])
+    one_more = LatentForecast(POD(1, invariants=None), lag="auto").fit(np.vstack([F, F[:1]]), np.append(labels, 99))
+    assert one_more.lag_ == 2  # a single field is no trajectory
     with pytest.raises(ValueError, match="lag"):
         LatentForecast(POD(1), lag="best").fit(*stacked(waves))
 

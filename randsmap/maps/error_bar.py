@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import lsq_linear
 from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances_chunked
 
@@ -32,10 +33,11 @@ class ErrorBar:
 
     That of a latent point is a power law of what is near it: of the errors of the six nearest training fields and of
     the two nearest (geometric means), each left out of the fit, and of its distances from the nearest, from the second
-    and from the middle of both. The powers are those of a ridge regression over the training points, each judged
-    without itself or its group; what these then exceed gives the factor, a conformal quantile. Where the middle of the
-    six is farther away than of 80 % of the training points, a power of that distance follows, by least squares from
-    fields left out in blocks, eighths of the points; from twice as far on also what the worst block then exceeds.
+    and from the middle of both. The powers, of distances at least 0, are those of a ridge regression over the training
+    points; what each exceeds if the regression is done without it gives the factor, a conformal quantile. Where the
+    middle of the six is farther away than of 90 % of the training points, a power of that distance follows, by least
+    squares from fields left out in blocks, eighths of the points; from twice as far on also what the worst block then
+    exceeds.
 
     References
     ----------
@@ -48,6 +50,7 @@ class ErrorBar:
     norms: _Values = saved(Array("n", low=0))
     groups: _Labels = saved(Array("n", dtype=np.intp, low=0))  # what was left out with each
     growth: _Values = saved(Array(2, low=0))  # the power of the distance, and the logarithm of what blocks exceed
+    along: bool = saved(Parameter(bool), default=False)  # left out at random, though they follow each other in time
 
     def _restore(self) -> None:
         n = len(self.points)
@@ -59,9 +62,9 @@ class ErrorBar:
 
     @property
     def matrix(self) -> _Values:
-        """Everything, as an image holds it: a row (d + 3) for each point, before them one with the growth."""
+        """Everything, as an image holds it: a row (d + 3) for each point, before them growth and `along`."""
         rows = np.column_stack([self.points, self.errors, self.norms, self.groups])
-        return np.vstack([np.pad(self.growth, (0, rows.shape[1] - 2)), rows])
+        return np.vstack([np.pad([*self.growth, float(self.along)], (0, rows.shape[1] - 3)), rows])
 
     @classmethod
     def of_matrix(cls, matrix: _Values, d: int) -> Self:
@@ -69,7 +72,7 @@ class ErrorBar:
         if matrix.shape[1] != d + 3 or len(matrix) < 2 or not (np.abs(matrix) < 1e150).all():
             raise ValueError(f"the image is damaged: an error bar of shape {matrix.shape}, or numbers too large")
         errors, norms, groups = np.ascontiguousarray(matrix[1:, d:].T)
-        bar = cls(matrix[1:, :d].copy(), errors, norms, groups.astype(np.intp), matrix[0, :2].copy())
+        bar = cls(matrix[1:, :d].copy(), errors, norms, groups.astype(np.intp), matrix[0, :2].copy(), matrix[0, 2] != 0)
         check_state(bar)
         bar._restore()
         return bar
@@ -79,7 +82,7 @@ class ErrorBar:
         """With the growth that errors `apart` (n,) show, of fields left out with all of the block of each."""
         errors, local, inside, away = self._judged(np.ones(len(self.errors)))
         beside, theirs = local(self._scaled, *_others(self._scaled, blocks))
-        outside = np.log(np.maximum(apart, errors.min())) - beside
+        outside = np.log(np.clip(apart, errors.min(), 1e100)) - beside
         power = np.clip(theirs @ (outside - np.median(inside)) / max(theirs @ theirs, 1e-300), 0.0, 4.0)
         worst = max(np.quantile((outside - power * theirs)[own], 0.9) for own in members(blocks))
         excess = max(worst - np.quantile(inside - power * away, 0.9), 0.0)
@@ -114,14 +117,15 @@ class ErrorBar:
 
     @cached_property
     def in_time(self):
-        """True if fields were left out point by point, though they follow each other in time."""
+        """True if fields were left out point by point or at random, though they follow each other in time."""
         alone = len(np.unique(self.groups)) == len(np.unique(same_points(self.points)))
-        return alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
+        return self.along or alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
 
     def _local(self, errors):
-        """A function from points, their distances from the nearest and these to two logarithms.
+        """A function from points, their distances from the nearest and these to two logarithms, and leverages (n,).
 
         They are of the errors to expect there, and of how much farther away than usual the points are, at least 0.
+        Training points miss 1 / (1 - leverage) times as much if the regression is done without them.
         """
         least = max(0.03 * float(np.median(self._nearest[0][:, 0])), 1e-150)  # distances less than that are alike
 
@@ -135,26 +139,30 @@ class ErrorBar:
         units, misses, usual = standard_deviations(known), np.log(errors) - known[:, 0], np.quantile(far, 0.9)
         Z = (known - known.mean(axis=0)) / units
         prior = 10.0  # as so many points say that a field errs as those near it do
-        powers = np.linalg.solve(Z.T @ Z + prior * np.eye(len(units)), Z.T @ misses) / units
+        rows, sought = np.vstack([Z, np.sqrt(prior) * np.eye(5)]), np.append(misses, np.zeros(5))
+        least_powers = [-np.inf, -np.inf, 0, 0, 0]  # so that no bar falls with the distance
+        found = lsq_linear(rows, sought, (least_powers, np.inf), method="bvls")
+        powers, basis = found.x / units, np.linalg.qr(rows[:, found.active_mask == 0])[0][: len(Z)]
+        leverage = 1 / len(Z) + np.sum(basis**2, axis=1)
 
         def local(x, distances, near):
             given, middle = features(x, distances, near)
             inside = np.clip(given, known.min(axis=0), known.max(axis=0)) - known.mean(axis=0)
             return given[:, 0] + misses.mean() + inside @ powers, np.maximum(middle - usual, 0)
 
-        return local
+        return local, leverage
 
     def _growing(self, away):
         """Logarithm of the growth at distances from `_local`."""
         return self.growth[0] * away + np.clip(away / np.log(2), 0, 1) * self.growth[1]
 
     def _judged(self, sizes):
-        """Errors, none far below their mean; `_local`; by how much the training points' exceed it, and how far away."""
+        """Errors, none far below their mean; `_local`; by how much those of points left out exceed it; how far away."""
         errors = self.errors * sizes
         errors = np.maximum(errors, max(1e-3 * float(errors.mean()), 1e-200))  # where fields plateau some are 0
-        local = self._local(errors)
+        local, leverage = self._local(errors)
         beside, away = local(self._scaled, *self._nearest)
-        return errors, local, np.log(errors) - beside, away
+        return errors, local, (np.log(errors) - beside) / (1 - leverage), away
 
     @quiet
     def _calibrated(self, sizes):

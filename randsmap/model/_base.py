@@ -110,7 +110,8 @@ class HeldOutErrors:
             return None
         errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error
         apart = self.groups if self.turns is None or np.ptp(self.turns[some]) == 0 else self.turns
-        return ErrorBar(self.points[some], errors[some], self.norms[some], apart[some], np.array([1.0, 0.0]))
+        parts = self.points[some], errors[some], self.norms[some], apart[some]
+        return ErrorBar(*parts, np.array([1.0, 0.0]), self.along_trajectories)
 
     @property
     def mean(self) -> float:

@@ -331,9 +331,10 @@ class LatentForecast(FieldOutputMixin, Model):
             check_samples(snapshots=snapshots, groups=groups, times=times)
             F = Rows.of(field_rows(self, snapshots, reset=True, name="snapshots"), "snapshots")
             labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F), least=1)
-            lags, shortest = (1, 2, 3) if lag == "auto" else (lag,), int(np.unique(labels, return_counts=True)[1].min())
+            lags = (1, 2, 3) if lag == "auto" else (lag,)
             paths, steps, self.step_ = _trajectories(len(F), labels, times, lags[0])
-            room = len(F) // 4 if len(paths) == 1 else shortest - 1  # for more in all trajectories
+            shortest = min(map(len, paths))
+            room = shortest // 4 if len(paths) == 1 else shortest - 1  # for more in all trajectories
             with search_threads(len(F)):
                 self._learn(snapshots, F, labels, paths, steps, [n for n in lags if n == lags[0] or n < room])
             self.n_features_in_ = F.width
