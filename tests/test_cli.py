@@ -653,6 +653,17 @@ def bumps(x, place, width):
     return F / F.sum(axis=1, keepdims=True)
 
 
+def test_trials_bound_the_search_for_kernels_of_parameters_and_leave_all_modes(tmp_path, capsys):
+    F, places = moving_bumps(tmp_path)
+    np.save(tmp_path / "F.npy", F[:16] - 0.01)  # no quantiles
+    np.save(tmp_path / "places.npy", places[:16])
+    parameters = ("--parameters", tmp_path / "places.npy", "--trials", 1)
+    assert run("fit", tmp_path / "F.npy", *parameters, "--out", tmp_path / "m") == 0
+    assert "by all POD modes" in capsys.readouterr().out
+    model = load(tmp_path / "m")
+    assert model.regressor.n_trials == 1 and model.model_.encoder.n_components == 1.0
+
+
 @pytest.mark.slow
 def test_fields_at_parameters_have_as_many_modes_as_predict_them_best(tmp_path, capsys):
     """Unless few coordinates are asked for: on a grid of places and widths they lose most of the accuracy."""

@@ -1,6 +1,5 @@
 """What the command line computes, called from Python."""
 
-import functools
 import re
 import warnings
 
@@ -63,16 +62,19 @@ def test_errors_at_parameters_are_those_of_the_predicted_fields(bumps):
     assert np.array_equal(errors["relative_l2"], metrics.scaled_l2(F, model.predict(grid)))
 
 
-def test_the_model_that_predicts_clearly_better_is_chosen(bumps, monkeypatch):
-    monkeypatch.setattr("randsmap.model._parametric.AutoDecoder", functools.partial(randsmap.AutoDecoder, n_trials=4))
+def test_the_model_that_predicts_clearly_better_is_chosen(bumps):
     F, grid = bumps
     few, many = ManifoldModel(POD(1)), ManifoldModel(POD(12))
-    result = choose_parametric([few, many], grid, F)
+    result = choose_parametric([few, many], grid, F, n_trials=4)
+    assert result.best_model_.regressor.n_trials == 4
     assert result.best_index_ == 1 and result.best_model_.model_.encoder_.n_components == 12
     assert result.held_out_errors_[1] < 0.9 * result.held_out_errors_[0]
     assert result.repeated_values_ == {0: 12, 1: 3}
-    again = choose_parametric([many, many], grid, F, groups=grid[:, 0])
+    again = choose_parametric([many, many], grid, F, groups=grid[:, 0], n_trials=4)
     assert again.best_index_ == 0 and again.held_out_errors_[0] == again.held_out_errors_[1]
+    for name, value in {"invariants": None, "cell_weights": np.ones(F.shape[1]), "bounds": "nonnegative"}.items():
+        with pytest.raises(ValueError, match=f"^{name} is for models=None"):
+            choose_parametric([few], grid, F, **{name: value})
 
 
 def test_samples_are_those_of_the_model_and_keep_shape_and_type(bumps, tmp_path, monkeypatch):

@@ -123,6 +123,19 @@ def test_warnings_of_extrapolation_speak_of_parameters():
         clone(fitted.model).fit(F).inverse_transform([[1e6, 0, 0]])
 
 
+def test_a_leverage_in_units_of_a_limit_of_zero_is_a_number():
+    class Certain(LinearRegression):
+        leverage_limit_ = leverage_ = 0.0
+
+        def leverage(self, X):
+            return np.maximum(np.ravel(X) - 1, 0)
+
+    t, F = snapshots()
+    fitted = ParametricModel(ManifoldModel(POD(3)), Certain()).fit(t, F)
+    np.testing.assert_array_equal(fitted.leverage([0.5, 2.0]), [0, np.inf])
+    assert fitted.leverage_ == 0
+
+
 def test_parameters_that_do_not_determine_the_field_are_told():
     t, F = snapshots(40)
     trajectory = np.repeat(np.arange(4.0), 10)  # the times are forgotten

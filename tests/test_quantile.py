@@ -1,5 +1,6 @@
 """Quantile registration: fields on a line as places of their mass."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -96,6 +97,61 @@ def test_masses_of_rows_are_given_or_the_first_latent():
     np.testing.assert_array_equal(model.inverse_transform(latents, cells=[3, -1]), model.reconstruct(F)[:, [3, -1]])
 
 
+def test_a_front_moves_into_cells_that_no_training_front_has_reached():
+    ends = np.linspace(0.2, 0.8, 13)
+    F = np.clip(ends[:, None] * 100 - np.arange(100), 0, 1)
+    model = registration(1).fit(F)
+    latents = model.transform(F)
+    (front,) = model.inverse_transform(latents[-1:] + 2 * np.diff(latents[-2:], axis=0))  # at 0.9
+    np.testing.assert_allclose(front, np.arange(100) < 90, rtol=0, atol=0.05)
+
+
+@pytest.mark.parametrize(("lower", "factor"), [(0.2, 0.3), (0.0, 40.0), (0.0, -1.0)])
+def test_masses_of_latents_are_limited_to_what_the_bounds_allow(lower, factor):
+    F = lower + (1 - lower) * fronts(10, 40)[1] / 3
+    F /= max(1, F.max())
+    F = np.maximum(F, lower)
+    model = registration(3, bounds=(lower, 1.0), cell_weights=np.linspace(1, 3, 40)).fit(F)
+    latents = model.transform(F)
+    latents[:, 0] *= factor
+    np.testing.assert_allclose(model.inverse_transform(latents), 1.0 if factor > 1 else lower, rtol=1e-13)
+
+
+def test_round_off_below_zero_is_nothing_and_none_as_a_bound_is_zero():
+    _, F = pulses(12, 40)
+    F[0, 0], F[1, -1] = -1e-18, 0
+    kept = {"invariants": "auto", "cell_weights": None}
+    for fields in (F, np.where(F > 0, F, -1e-9).astype(np.float32)):
+        assert len(_plain_models(fields, {**kept, "bounds": None})) == 2
+        model = registration().fit(fields)
+        expected = model.transform(np.maximum(fields, 0))
+        for each in (fields, fields.astype(float)):  # errors are found of blocks of float64
+            np.testing.assert_array_equal(model.transform(each), expected)
+    for bounds in (None, (None, 1.0), [None, np.ones(40)]):
+        plain, quantiles = _plain_models(F, {**kept, "bounds": bounds})
+        assert plain.encoder.bounds is bounds
+        assert not quantiles.fit(F).invariants_.lower.any()
+    with pytest.raises(ValueError, match="must be a pair"):
+        randsmap.tuning.choose_parametric(None, np.arange(12), F, bounds=np.array([0, 1]))
+
+
+def test_memory_is_that_of_some_fields_however_many():
+    _, F = pulses(4000, 40)
+    model = registration(3).fit(F[:20])
+    latents = model.transform(F)
+
+    def peak(function, data):
+        tracemalloc.start()
+        function(data)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most
+
+    for function, data in ((model.transform, F), (model.inverse_transform, latents)):
+        more = peak(function, data) - peak(function, data[:1500])  # both more than a block
+        assert more < 8 * F[1500:].nbytes  # 2 of these are the quantiles, and 2 what encodes and decodes them
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("problem", [pulses, fronts])
 def test_fields_at_parameters_are_those_of_quantiles_where_these_are_better(problem, tmp_path):
@@ -132,7 +188,8 @@ def test_fields_that_are_negative_or_of_a_plane_have_all_modes_of_pod_alone():
         (lambda F: F - 1e-3, {}, "must be nonnegative, as a density, got -0.001 in row 0"),
         (lambda F: F.reshape(40, 20, 10), {}, "cells of a plane have no order"),
         (lambda F: np.where(np.arange(40)[:, None] == 3, 0, F), {}, "row 3 has no mass"),
-        (lambda F: F, {"bounds": (-1.0, None)}, "bounds must be 0 or more"),
+        (lambda F: np.where(F > 1e-9, F, -1e-9), {}, "must be nonnegative"),  # of float64 no round-off
+        (lambda F: F, {"bounds": (-1.0, None)}, "bounds must be 0 or more, .*: None as the lower one is 0"),
         (lambda F: F, {"cell_weights": np.ones(7)}, "cell_weights"),
         (lambda F: F, {"bounds": (0.0, 1e-3)}, "bound"),
     ],
@@ -153,9 +210,10 @@ def test_what_is_new_is_checked_and_parts_inside_have_no_weights():
         model.transform(F[:2] * [[1], [0]])
     assert model.transform(F[:0]).shape == (0, model.transform(F).shape[1])
     assert model.inverse_transform(model.transform(F)[:0]).shape == (0, 200)
-    inside = ManifoldModel(POD(3, invariants=None, cell_weights=np.ones(401)))
-    with pytest.raises(ValueError, match="cell_weights of the POD inside"):
-        QuantileRegistration(inside).fit(F)
+    for name, value in {"cell_weights": np.ones(401), "invariants": np.ones(401), "invariant_values": 1.0}.items():
+        inside = ManifoldModel(POD(3, **{"invariants": "auto", name: value}))
+        with pytest.raises(ValueError, match=f"^{name} of the POD inside"):
+            QuantileRegistration(inside).fit(F)
     with pytest.raises(AttributeError, match="are those of quantiles: .*calibrate"):
         model.inverse_transform(model.transform(F), return_error=True)
     calibrated = randsmap.model.calibrate(model, F)

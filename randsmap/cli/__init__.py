@@ -243,14 +243,14 @@ _FIT = {
     "number of eigenvectors of diffusion maps that are new directions",
     "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, matern, "
     "thin-plate, k-nn (another name lists all)",
-    "--trials N": "trials of the search for a decoder (default 40)",
+    "--trials N": "trials of the search for a decoder, or for kernels of parameters (default 40)",
     "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, "
     "a text file with one label per line, or an array file as of the snapshots",
     "--groups-key NAME": _KEY,
     "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
     "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
     "(randsmap predict). It has all POD modes, or of fields on a line the quantiles of their mass where these clearly "
-    "predict better; few coordinates and a search for a decoder only with --components, --decoder or --trials",
+    "predict better; few coordinates and a search for a decoder only with --components or --decoder",
     "--parameters-key NAME": _KEY,
     "--alpha A": "(diffusion maps; default %(default)s)",
     "--features": "feature map of the one decoder fitted (default sigmoid)",

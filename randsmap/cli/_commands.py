@@ -225,7 +225,7 @@ def fit(arguments):
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     with show_progress():
-        few = [name for name in ("components", "decoder", "trials") if getattr(arguments, name) is not None]
+        few = arguments.components is not None or arguments.decoder is not None
         if search and parameters is not None and not few:
             # quantiles do not freeze
             model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
@@ -422,6 +422,7 @@ def _parametric(arguments, model, snapshots, parameters, groups, kept):
         parameters,
         snapshots,
         groups=groups,
+        n_trials=arguments.trials,
         random_state=arguments.seed,
         **({} if model is not None else kept),
     )

@@ -13,6 +13,7 @@ from randsmap.invariants._affine import project_bounds
 from randsmap.invariants._bounds import decoding_part as decoding_part
 from randsmap.invariants._bounds import invariant_values as invariant_values
 from randsmap.invariants._bounds import own_values as own_values
+from randsmap.invariants._bounds import round_off as round_off
 from randsmap.invariants._bounds import values_of_rows as values_of_rows
 from randsmap.invariants._fitting import InvariantParameters as InvariantParameters
 from randsmap.invariants._fitting import RunningInvariants as RunningInvariants

@@ -13,9 +13,12 @@ from randsmap._kernels import decode as _kernel
 from randsmap._linalg.rows import Rows
 from randsmap._parallel import parallel_rows
 
-# how far outside its bounds round-off can put a value, of the largest of its field, by number type
-_ROUND_OFF = {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}
 _Values = NDArray[np.float64]
+
+
+def round_off(dtype: DTypeLike) -> float:
+    """How far outside its bounds round-off can put a value, of the largest of its field, by number type."""
+    return {np.dtype(np.float16): 1e-2, np.dtype(np.float32): 1e-5}.get(np.dtype(dtype), 1e-12)
 
 
 def invariant_values(C: _Values, F: _Values, minus: _Values | None = None) -> tuple[_Values, _Values]:
@@ -115,10 +118,10 @@ def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> _Values:
 def check_within(F: _Values, lower: _Values, upper: _Values, dtype: DTypeLike = np.float64, first: int = 0) -> None:
     """ValueError that names the worst value if fields F (n, M), from number `first` on, violate the bounds.
 
-    A value may be outside by round-off: 1e-12 of the largest of its field, `_ROUND_OFF` of narrower number types.
+    A value may be outside by round-off: `round_off` of the largest of its field.
     """
     excess = np.maximum(np.maximum(lower - F, F - upper), 0)
-    excess[excess <= _ROUND_OFF.get(np.dtype(dtype), 1e-12) * np.abs(F).max(axis=1, keepdims=True)] = 0
+    excess[excess <= round_off(dtype) * np.abs(F).max(axis=1, keepdims=True)] = 0
     i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
     if excess[i, j] > 0:
         raise ValueError(

@@ -125,6 +125,11 @@ def _without_duplicates(points):
     return single if single.any() else ~single
 
 
+def in_limits(values: Any, limit: float) -> _Values:
+    """Leverages in units of their limit; of a limit of 0, infinite but for 0."""
+    return np.divide(values, limit, out=np.where(np.greater(values, 0), np.inf, 0.0), where=limit > 0)
+
+
 class Leverage:
     """A decoder's leverage, ``at(X)`` (L,) of latent points X (L, d), and what is large.
 
@@ -163,5 +168,4 @@ class Leverage:
     def relative(self, X: _Values) -> _Values:
         """100 times the leverage (L,) of points X (L, d) in units of the limit, that of distances squared."""
         values, power = self.at(X), 2 if self.factor == DISTANCE_FACTOR else 1
-        share = np.divide(values, self.limit, out=np.where(values > 0, np.inf, 0.0), where=self.limit > 0)
-        return FACTOR * share**power
+        return FACTOR * in_limits(values, self.limit) ** power

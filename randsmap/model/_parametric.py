@@ -25,7 +25,7 @@ from randsmap.decoders._base import available_if, require
 from randsmap.encoders import POD
 from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar, eighths, found_error_bar, members, unknown_errors, with_error
-from randsmap.maps.extrapolation import FACTOR
+from randsmap.maps.extrapolation import FACTOR, in_limits
 from randsmap.metrics import field_norms
 from randsmap.model._base import (
     Errors,
@@ -135,8 +135,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
                 )
             regressor = clone(self.regressor, safe=False)
             if regressor is None:
-                kernels = (THIN_PLATE, GAUSSIAN, MATERN)  # random features and neighbours are for more coordinates
-                regressor = AutoDecoder(families=kernels, invariants=None, random_state=0)
+                regressor = kernel_search()
             if groups is not None and not has_fit_parameter(regressor, "groups"):
                 raise ValueError(
                     f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
@@ -292,7 +291,9 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         X = validate_data(self, as_columns(X, "X"), reset=False)
         with extrapolation_ignored():
             latents = self._latents_at(X)
-        found = [part.leverage(X if own else latents) / part.leverage_limit_ for part, own in self._leverages()]
+        found = [
+            in_limits(part.leverage(X if own else latents), part.leverage_limit_) for part, own in self._leverages()
+        ]
         largest: NDArray[np.float64] = FACTOR * np.max(found, axis=0)
         return largest
 
@@ -301,7 +302,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     @property
     def leverage_(self) -> float:
         """The larger of the parts' `leverage_`, of their training points, in the same units."""
-        return float(FACTOR * max(part.leverage_ / part.leverage_limit_ for part, _ in self._leverages()))
+        return float(FACTOR * max(in_limits(part.leverage_, part.leverage_limit_) for part, _ in self._leverages()))
 
     def freeze(self, **options: Any) -> FrozenDecoder:
         """Regressor and model as one immutable block of memory, which decodes parameters without Python.
@@ -354,6 +355,12 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         latents = self.latents(parameters)
         errors = decoded_errors(self.model_, latents, F, self._l2_measure(F))
         return -float(errors["l2"].mean())
+
+
+def kernel_search(n_trials: int = 40) -> AutoDecoder:
+    """The regressor by default: random features and neighbours are for more coordinates than parameters."""
+    kernels = THIN_PLATE, GAUSSIAN, MATERN
+    return AutoDecoder(n_trials=n_trials, families=kernels, invariants=None, random_state=0)
 
 
 def _missed_by_others(rows: Rows, X: NDArray[np.float64], k: int) -> NDArray[np.float64]:

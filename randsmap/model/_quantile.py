@@ -11,7 +11,15 @@ from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import Parameter, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap.invariants import AffineInvariants, InvariantParameters, RunningInvariants, common_values, fit_estimator
+from randsmap._parallel import parallel_rows
+from randsmap.invariants import (
+    AffineInvariants,
+    InvariantParameters,
+    RunningInvariants,
+    common_values,
+    fit_estimator,
+    round_off,
+)
 from randsmap.maps.error_bar import HOW, ErrorBar
 from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel
@@ -36,7 +44,8 @@ class QuantileRegistration(Registration, Model):
     cell_weights
         Widths of the cells, in their order on the line; mass is the sum of the cells by their widths. None: all equal.
     bounds
-        Bounds of every decoded field, as of `InvariantParameters`; the lower one is at least 0.
+        Bounds of every decoded field, as of `InvariantParameters`; the lower one is at least 0, which is what None
+        means. A mass that is a latent is limited to what they allow.
 
     Attributes
     ----------
@@ -46,7 +55,7 @@ class QuantileRegistration(Registration, Model):
         1 if the training fields have different masses: then the first latent is the mass, over their mean. Else 0, and
         every decoded field has the mass of the training fields.
     invariants_ : AffineInvariants
-        The mass and the bounds.
+        The mass and the bounds. Cells that are constant in training are not held: fronts may come to them.
     n_features_in_ : int
         M, number of cells of a field.
 
@@ -75,7 +84,7 @@ class QuantileRegistration(Registration, Model):
 
     model: Any = parameter(kw_only=False, shown="ManifoldModel")
     cell_weights: ArrayLike | None = parameter(default=None, shown="array (M,) or None")
-    bounds: Any = parameter(default="nonnegative", shown='(lower, upper) or "nonnegative"')
+    bounds: Any = parameter(default="nonnegative", shown='(lower, upper), "nonnegative" or None')
 
     _state = {
         "n_features_in_": Count("M"),
@@ -83,6 +92,7 @@ class QuantileRegistration(Registration, Model):
         "n_own": Parameter(int, low=0, high=1),
         "invariants_": Part(AffineInvariants, M="M"),
         "_mean_mass": Array(1, low=np.finfo(float).tiny),
+        "_round_off": Parameter(float, low=0, high=1),  # below 0, of the largest value of a field
         "calibrated_": Part(ErrorBar, optional=True),
         **FIELD_STATE,
     }
@@ -115,22 +125,31 @@ class QuantileRegistration(Registration, Model):
                     "cells of a plane have no order. ShiftRegistration takes planes with one periodic axis"
                 )
             for part in (self.model.encoder, self.model.decoder):
-                for name in ("cell_weights", "bounds"):
-                    if getattr(part, name, None) is not None:
+                for name in ("cell_weights", "bounds", "invariants", "invariant_values"):
+                    value = getattr(part, name, None)
+                    if value is not None and not (name == "invariants" and isinstance(value, str) and value == "auto"):
                         raise ValueError(
-                            f"{name} of the {type(part).__name__} inside would be those of quantiles: give them to "
-                            "the QuantileRegistration"
+                            f"{name} of the {type(part).__name__} inside would be those of quantiles: leave them out. "
+                            "The QuantileRegistration keeps the mass, and has cell_weights and bounds of its own"
                         )
-            kept = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": self.bounds}
-            given = RunningInvariants.of(InvariantParameters(**kept), X.shape[1], layout=self._field_shape)
+            bounds = (None, None) if self.bounds is None else self.bounds
+            if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] is None:
+                bounds = 0.0, bounds[1]
+            kept = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": bounds}
+            options: Any = {"layout": self._field_shape, "keep_constant_cells": False}
+            given = RunningInvariants.of(InvariantParameters(**kept), X.shape[1], **options)
             if given.bounds is None or (given.bounds[0] < 0).any():
-                raise ValueError(f"bounds must be 0 or more, as the fields are, got {self.bounds!r}")
-            common = common_values(self._nonnegative(X), given, dtype)[0]
+                raise ValueError(
+                    f"bounds must be 0 or more, as the fields are, got {self.bounds!r}: None as the lower one is 0"
+                )
+            self._round_off = round_off(dtype)
+            X = self._nonnegative(X)
+            common = common_values(X, given, dtype)[0]
             if common is None:
                 weights = np.ones(X.shape[1]) if given.cell_weights is None else given.cell_weights
                 kept |= {"invariant_tol": 1.0, "invariant_values": [float((X @ weights).mean())]}
             self.n_own = int(common is None)
-            self.invariants_ = fit_estimator(InvariantParameters(**kept), X, dtype, layout=self._field_shape)
+            self.invariants_ = fit_estimator(InvariantParameters(**kept), X, dtype, **options)
             self._mean_mass = np.array(self.invariants_.values)
             self.fit_inside(self.registered(X)[1])
         return self
@@ -138,7 +157,7 @@ class QuantileRegistration(Registration, Model):
     def _nonnegative(self, F: _Values) -> _Values:
         """The fields without round-off below 0; ValueError if they are negative."""
         lowest = F.min(axis=1, initial=0)
-        bad = np.flatnonzero(lowest < -1e-12 * F.max(axis=1, initial=0))  # as `InvariantParameters` lets bounds be
+        bad = np.flatnonzero(lowest < -self._round_off * F.max(axis=1, initial=0))
         if len(bad):
             raise ValueError(
                 f"the fields must be nonnegative, as a density, got {lowest[bad[0]]:.3g} in row {bad[0]}: a POD takes "
@@ -163,24 +182,41 @@ class QuantileRegistration(Registration, Model):
 
     def registered(self, F: _Values) -> tuple[_Values, _Values]:
         """Masses over their mean (n, n_own), and quantiles (n, 2 M + 1)."""
-        sums = np.cumsum(self._nonnegative(F) * self._widths, axis=1)
-        masses = sums[:, -1:]
-        for row in np.flatnonzero(~(masses > 0)):
+        F, edges, widths = self._nonnegative(F), self._edges, self._widths
+        for row in np.flatnonzero(F.max(axis=1, initial=0) == 0):
             raise ValueError(f"the field in row {row} has no mass, so it has no quantiles: leave it out")
-        cumulative = np.hstack([np.zeros((len(F), 1)), sums / masses])
         # the ends of a field are where its mass becomes more than what a solver smears
         least = 1e-7
-        quantiles = _inverse(self._edges, cumulative, np.clip(self._levels, least, 1 - least))
+        levels = np.clip(self._levels, least, 1 - least)
+        masses, quantiles = np.empty((len(F), 1)), np.empty((len(F), len(levels)))
+
+        def task(part):
+            sums = np.cumsum(F[part] * widths, axis=1)
+            masses[part] = sums[:, -1:]
+            cumulative = np.hstack([np.zeros((len(sums), 1)), sums / masses[part]])
+            quantiles[part] = _inverse(edges, cumulative, levels)
+
+        self._in_blocks(task, len(F))
         return (masses / self._mean_mass)[:, : self.n_own], quantiles
+
+    def _in_blocks(self, task: Any, n: int) -> None:
+        parallel_rows(task, n, 1 + 2**15 // self.n_features_in_)  # the splines take 30 times their fields
 
     def carried(self, own: _Values, Y: _Values, invariant_values: Any, options: dict[str, Any]) -> _Values:
         quantiles = np.asarray(self.model_.inverse_transform(Y, **options)).reshape(len(Y), len(self._levels))
-        cumulative = _interpolated(np.sort(np.clip(quantiles, 0, 1), axis=1), self._levels, self._edges)
+        levels, edges, widths = self._levels, self._edges, self._widths
         masses = self.invariants_.row_values(invariant_values, len(Y))
         if masses is None and self.n_own:
-            masses = np.maximum(own * self._mean_mass, 0)
-        each = self._mean_mass if masses is None else masses
-        return self.invariants_.project(np.ascontiguousarray(np.diff(cumulative, axis=1) * each / self._widths), masses)
+            masses = np.clip(own * self._mean_mass, self.invariants_.lower @ widths, self.invariants_.upper @ widths)
+        each = np.broadcast_to(self._mean_mass if masses is None else masses, (len(Y), 1))
+        fields = np.empty((len(Y), len(widths)))
+
+        def task(part):
+            cumulative = _interpolated(np.sort(np.clip(quantiles[part], 0, 1), axis=1), levels, edges)
+            fields[part] = np.diff(cumulative, axis=1) * each[part] / widths
+
+        self._in_blocks(task, len(Y))
+        return self.invariants_.project(fields, masses)
 
     def closed_error_bar(self) -> NoReturn:
         raise AttributeError(f"the held-out errors of the {type(self.model).__name__} are those of quantiles: {HOW}")
@@ -189,6 +225,8 @@ class QuantileRegistration(Registration, Model):
         check_fitted(self, "model_")
         if self.model_.n_features_in_ != 2 * self.n_features_in_ + 1:
             raise ValueError(f"model_ has {self.model_.n_features_in_} quantiles, not 2 M + 1")
+        if self.invariants_.lower is None or (self.invariants_.lower < 0).any():
+            raise ValueError("invariants_ has no bounds of 0 or more")
 
 
 # -- Monotone splines ------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from randsmap._interface.arrays import as_array, as_columns, check_samples
 from randsmap._interface.fields import flattened
 from randsmap._linalg.rows import Rows
 from randsmap.encoders import POD
-from randsmap.invariants import norm_weights
+from randsmap.invariants import norm_weights, round_off
 from randsmap.model import ManifoldModel, ParametricModel, QuantileRegistration
 from randsmap.model._errors import held_out_errors, judged
+from randsmap.model._parametric import kernel_search
 
 
 def choose_parametric(
@@ -28,6 +29,7 @@ def choose_parametric(
     invariants: Any = "auto",
     cell_weights: ArrayLike | None = None,
     bounds: Any = None,
+    n_trials: int | None = None,
     random_state: int | None = 0,
 ) -> Bunch:
     """Fit a `ParametricModel` of the model that predicts snapshots left out best.
@@ -45,7 +47,9 @@ def choose_parametric(
     groups : array-like of shape (n,) or None
         Labels of groups, such as trajectories, that are left out as a whole. None: single snapshots are left out.
     invariants, cell_weights, bounds
-        As of `POD` and `QuantileRegistration`, where `models` is None.
+        As of `POD` and `QuantileRegistration`, where `models` is None; others have their own.
+    n_trials : int or None
+        Of the search for the kernel of each model's latents. None: 40.
     random_state : int or None, default=0
         For the division into five folds, without groups. Of n > 1000 snapshots 5000 / n folds are left out, at least
         one. Kernels, their scales and the regularisation are those found for all snapshots, by errors of left-out ones.
@@ -61,7 +65,7 @@ def choose_parametric(
     Raises
     ------
     ValueError, TypeError
-        As `ParametricModel.fit`.
+        As `ParametricModel.fit`; if invariants, cell_weights or bounds are given with models.
 
     Examples
     --------
@@ -80,11 +84,17 @@ def choose_parametric(
     X = as_array(X, "parameters", min_rows=2)
     if len(X) != np.shape(snapshots)[0]:
         raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
+    kept = {"invariants": invariants, "cell_weights": cell_weights, "bounds": bounds}
     if models is None:
-        models = _plain_models(snapshots, {"invariants": invariants, "cell_weights": cell_weights, "bounds": bounds})
+        models = _plain_models(snapshots, kept)
+    else:
+        auto = isinstance(invariants, str) and invariants == "auto"
+        for name in [name for name in kept if not (auto if name == "invariants" else kept[name] is None)]:
+            raise ValueError(f"{name} is for models=None, got models of fields as well: give {name} to each of these")
     weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
     options: dict[str, Any] = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
-    fitted = [ParametricModel(model).fit(parameters, snapshots, groups=groups) for model in models]
+    regressor = None if n_trials is None else kernel_search(n_trials)
+    fitted = [ParametricModel(model, regressor).fit(parameters, snapshots, groups=groups) for model in models]
     # a search in each fit without a part would take five times as long, and choose few numbers
     settled = [ParametricModel(model.model, clone(model.regressor_.best_decoder_)) for model in fitted]
     held_out = [held_out_errors(candidate, snapshots, **options) for candidate in settled]
@@ -110,10 +120,11 @@ def _plain_models(snapshots: Any, kept: dict[str, Any]) -> list[Any]:
     invariants, bounds = kept.pop("invariants"), kept.pop("bounds")
     on_a_line = F.shape[1] > 3 and sum(length > 1 for length in layout.shape) == 1 and not F.mapped
     if on_a_line and (invariants is None or isinstance(invariants, str)):
-        if isinstance(bounds, (tuple, list)) and len(bounds) == 2:
-            kept["bounds"] = (0.0 if bounds[0] is None else np.maximum(bounds[0], 0.0), bounds[1])
-        fields = F[:]
-        if fields.min() >= 0 and (fields.max(axis=1) > 0).all():
+        if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] is not None:
+            bounds = np.maximum(bounds[0], 0.0), bounds[1]
+        kept["bounds"], fields = bounds, F[:]
+        largest = fields.max(axis=1)
+        if (largest > 0).all() and (fields.min(axis=1) >= -round_off(rows.dtype) * largest).all():
             models.append(QuantileRegistration(ManifoldModel(POD(1.0, invariants=None)), **kept))
     return models
 
