@@ -135,7 +135,7 @@ class QuantileRegistration(Registration, Model):
             bounds = (None, None) if self.bounds is None else self.bounds
             if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] is None:
                 bounds = 0.0, bounds[1]
-            kept = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": bounds}
+            kept: Any = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": bounds}
             options: Any = {"layout": self._field_shape, "keep_constant_cells": False}
             given = RunningInvariants.of(InvariantParameters(**kept), X.shape[1], **options)
             if given.bounds is None or (given.bounds[0] < 0).any():
@@ -205,9 +205,10 @@ class QuantileRegistration(Registration, Model):
     def carried(self, own: _Values, Y: _Values, invariant_values: Any, options: dict[str, Any]) -> _Values:
         quantiles = np.asarray(self.model_.inverse_transform(Y, **options)).reshape(len(Y), len(self._levels))
         levels, edges, widths = self._levels, self._edges, self._widths
-        masses = self.invariants_.row_values(invariant_values, len(Y))
+        kept: Any = self.invariants_
+        masses = kept.row_values(invariant_values, len(Y))
         if masses is None and self.n_own:
-            masses = np.clip(own * self._mean_mass, self.invariants_.lower @ widths, self.invariants_.upper @ widths)
+            masses = np.clip(own * self._mean_mass, kept.lower @ widths, kept.upper @ widths)
         each = np.broadcast_to(self._mean_mass if masses is None else masses, (len(Y), 1))
         fields = np.empty((len(Y), len(widths)))
 
