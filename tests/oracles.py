@@ -186,6 +186,8 @@ def geometric_median(P, smoothing):
     """
     if len(P) <= 2:  # of one or two points the mean is a median
         return P.mean(axis=0)
+    if P.shape[2] == 1 and len(P) % 2 == 0:  # all between the middle two are medians
+        return np.median(P, axis=0)
     # the same distances in K - 1 coordinates: those of a QR factorisation of the differences
     R = np.linalg.qr((P[1:] - P[0]).transpose(1, 2, 0), mode="r")
     C = np.concatenate([np.zeros((1, *R.shape[:2])), R.transpose(2, 0, 1)])

@@ -50,7 +50,7 @@ def test_geometric_median_minimises_the_sum_of_distances():
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("count, size", [(3, 2), (12, 40), (7, 3), (2, 5)])
+@pytest.mark.parametrize("count, size", [(3, 2), (12, 40), (7, 3), (2, 5), (4, 1)])
 def test_geometric_median_is_that_of_numpy(count, size):
     P = np.random.default_rng(1).normal(size=(count, 20, size))
     P[-1, :5] = P[0, :5]
@@ -73,6 +73,23 @@ def test_geometric_median_of_two_clusters_converges():
     E = x - P
     gradient = (E / np.linalg.norm(E, axis=2, keepdims=True)).sum(axis=0)
     assert np.linalg.norm(gradient) < 1e-8
+
+
+def test_derivatives_of_an_even_blend_on_a_line():
+    """Fields of one direction: the median is the mean of the middle two, and moves with them."""
+    rng = np.random.default_rng(2)
+    Y = rng.uniform(size=(30, 2))
+    F = 1 + np.outer(np.sin(3 * Y[:, 0]) + Y[:, 1] ** 2, rng.normal(size=6))
+    parts = [rm.KernelDecoder(length_scale=s) for s in (0.1, 0.2, 0.4, 0.8)]
+    blend = BlendedDecoder(parts, invariants=None).fit(Y, F)
+    X = rng.uniform(size=(8, 2))
+    J, step = blend.jacobian(X), 1e-5
+    for j in range(2):
+        e = step * np.eye(2)[j]
+        difference = (blend.predict(X + e) - blend.predict(X - e)) / (2 * step)
+        assert np.abs(J[:, :, j] - difference).max() < 1e-5 * np.abs(J).max()
+    U = rng.normal(size=(8, 6))
+    np.testing.assert_allclose(blend.vjp(X, U), np.einsum("ncd,nc->nd", J, U), rtol=1e-10, atol=1e-12)
 
 
 def test_the_median_may_be_one_of_the_points():

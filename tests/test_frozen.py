@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ from randsmap import (
 from randsmap._kernels import linear_map as kernel
 from randsmap.decoders import library_path
 from randsmap.maps.frozen import assembled
+from randsmap.maps.linear_map import LinearMap
 
 from helpers import random_problem
 
@@ -284,6 +286,55 @@ def test_what_c_does_not_know_is_distilled():
     frozen = model.freeze(distil=RFNNDecoder(MonomialFeatures(1)), latents=latents)
     assert np.abs(frozen.inverse_transform(latents) - model.inverse_transform(latents)).max() < 1e-3
     assert np.abs(frozen.transform(F) - latents).max() < 1e-12
+
+
+def test_what_is_distilled_for_a_model_has_its_norm_its_shape_and_its_error():
+    _, F = random_problem(60, M, 2, seed=3)
+    fitted_model = ManifoldModel(POD(2, cell_weights=WEIGHTS), Ridge()).fit(F * (1 / (F @ WEIGHTS))[:, None])
+    latents = fitted_model.encoder_.transform(F)
+    frozen = fitted_model.freeze(distil=KernelDecoder(**MASS), latents=latents)
+    masses = frozen.predict(latents) @ WEIGHTS
+    assert np.abs(masses - masses[0]).max() < 1e-12 * abs(masses[0])
+    shaped = ManifoldModel(POD(2, invariants=None), Ridge()).fit(F[:, :36].reshape(-1, 4, 9))
+    latents = shaped.transform(F[:, :36].reshape(-1, 4, 9))
+    frozen = shaped.freeze(distil=RFNNDecoder(MonomialFeatures(1)), latents=latents)
+    assert frozen.inverse_transform(latents).shape == (60, 4, 9)
+    Y = np.random.default_rng(0).uniform(size=(60, 2))
+    decoder = KernelDecoder(length_scale=0.3).fit(Y, F)
+    rough = decoder.freeze(distil=RFNNDecoder(MonomialFeatures(1)), error_bar=True)
+    errors = np.hypot(decoder.error_bar_.errors, rough.distilled_error_)
+    np.testing.assert_allclose(rough.error_bar_.errors, errors)
+    with pytest.raises(ValueError, match="give latents=, at least 8"):
+        decoder.freeze(distil=KernelDecoder(), latents=Y[:7])
+
+
+def test_steps_of_consistency_are_not_frozen():
+    fitted_model = ManifoldModel(POD(1), KernelDecoder(), consistency=2).fit(random_problem(30, M)[1])
+    with pytest.raises(TypeError, match=r"consistency=2 cannot be frozen: .* set_params\(consistency=0\)"):
+        fitted_model.freeze()
+    assert fitted_model.set_params(consistency=0).freeze().n_components == 1
+
+
+def test_mixtures_keep_the_mass_in_every_precision():
+    decoder, Y = fitted("k-nn")
+    assert (decoder.freeze(precision="float32").predict(Y) == decoder.freeze().predict(Y)).all()
+
+
+def test_derivatives_of_blends_whose_parts_no_cache_holds():
+    """BLAS reads their coefficients, and the field of a part lies elsewhere than its derivatives."""
+    Y, F = random_problem(50, 70, 4, seed=3)
+    blend = BlendedDecoder([RFNNDecoder(random_state=seed) for seed in range(2)]).fit(Y, F)
+    basis, X = blend.linear_map.basis, Y[:1] + 0.01
+    parts = []
+    for part in basis.parts:
+        P, r = part.A.shape
+        times = (1 << 21) // (P * r) + 2
+        arrays = {name: np.concatenate([a] * times, axis=-1) for name, a in part.basis.arrays.items()}
+        A = np.vstack([part.A[:1], np.tile(part.A[1:] / times, (times, 1))])
+        parts.append(LinearMap(replace(part.basis, arrays=arrays), A, part.invariants))
+    many = LinearMap(replace(basis, parts=tuple(parts)), blend.linear_map.A, blend.linear_map.invariants)
+    expected = blend.linear_map.jacobian(X)
+    np.testing.assert_allclose(many.jacobian(X), expected, rtol=0, atol=1e-9 * largest(expected))
 
 
 def test_one_dimensional_fields():
@@ -538,8 +589,8 @@ def test_shorter_encoders(options, promised):
 def test_models_that_cannot_be_frozen_say_why():
     for encoder, decoder, message in (
         (PCA(2), RFNNDecoder(random_state=0), r"a model with a PCA cannot be frozen: .* by decoder_\.freeze\(\)$"),
-        (DiffusionMaps(2), Ridge(), r"a model with a Ridge cannot be frozen: .* decoders\. Give distil="),
-        (PCA(2), None, "a model with a PCA cannot be frozen: .* decoders$"),
+        (DiffusionMaps(2), Ridge(), r"a model with a Ridge cannot be frozen: .* decoders .*\)\. Give distil="),
+        (PCA(2), None, r"a model with a PCA cannot be frozen: .* decoders .*freezable\)$"),
         (DiffusionMaps(2, n_neighbors=20), KernelDecoder(), "an encoder with n_neighbors"),
     ):
         with pytest.raises(TypeError, match=message):

@@ -361,7 +361,7 @@ def freeze(
     kind: str = "features",
     latents: ArrayLike | None = None,
     max_bytes: int = MAX_BYTES,
-    error_bar: bool = False,
+    error_bar: bool | ErrorBar = False,
     encoder: Any = None,
     regressor: Any = None,
     distil: Any = None,
@@ -373,7 +373,8 @@ def freeze(
     ----------
     precision : {"float64", "float32"}, default="float64"
         Of the coefficients that are stored. "float32" decodes to 5e-6 of a field's norm. Sums have double
-        precision, and invariants, constant cells and bounds hold as exactly, in both.
+        precision, and invariants, constant cells and bounds hold as exactly, in both. A `KNNDecoder` mixes training
+        fields and has no projection: it keeps them in float64.
     tol : float or None
         Relative L2 error that fields may have. kind="features": at `latents`, for a product of two smaller matrices
         in place of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
@@ -388,7 +389,7 @@ def freeze(
         Largest table.
     error_bar : bool
         With what `predict` needs for return_error=True: d + 3 numbers for each of at most 2000 training points, which
-        C does not read.
+        C does not read. With `distil` those of this decoder, its errors and ``distilled_error_`` added in squares.
     encoder : fitted encoder or None
         What `ManifoldModel.freeze` adds.
     regressor : fitted ParametricModel or None
@@ -422,8 +423,14 @@ def freeze(
     >>> bool(abs(table.predict([[0.3]]) - decoder.predict([[0.3]])).max() < 1e-7)
     True
     """
+    if steps := getattr(encoder or getattr(regressor, "model_", None), "consistency", 0):
+        advice = "C knows no such steps. Decode without them, set_params(consistency=0)"
+        raise TypeError(f"a model with consistency={steps} cannot be frozen: {advice}")
+    around = getattr(getattr(getattr(self, "estimator_", self), "fitted", None), "training_points", None)
     if distil is not None:
-        student, distilled = _distilled(self, distil, latents)
+        student, distilled = _distilled(self, distil, latents, around, encoder, regressor)
+        if error_bar and (bar := (encoder or regressor or self).error_bar_):
+            error_bar = replace(bar, errors=np.hypot(bar.errors, distilled))
         options = {"precision": precision, "tol": tol, "kind": kind, "latents": latents, "max_bytes": max_bytes}
         return student.freeze(**options, error_bar=error_bar, encoder=encoder, regressor=regressor, distilled=distilled)
     linear, is_table, points = self.linear_map, kind == "table", None
@@ -434,7 +441,8 @@ def freeze(
     check_count(max_bytes, "max_bytes")
     if linear.basis.not_frozen:
         raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}. {OTHERWISE}")
-    around = getattr(getattr(self, "fitted", None), "training_points", None)
+    if linear.basis.kind == _kernel.MIXTURE:
+        precision = "float64"  # rounded rows would have another mass
     if latents is not None:
         points = around = as_array(latents, "latents", (None, linear.basis.n_components))
     box = None if around is None else np.stack([around.min(axis=0), around.max(axis=0)])
@@ -456,7 +464,8 @@ def freeze(
     if len(self.field_shape_) > 1:
         arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
     if error_bar:
-        arrays["error_bar"] = (encoder or regressor or self).error_bar_.matrix
+        bar = error_bar if isinstance(error_bar, ErrorBar) else (encoder or regressor or self).error_bar_
+        arrays["error_bar"] = bar.matrix
     behind = {} if encoder is None else encoder.frozen_encoder(precision, tol)
     if regressor is not None:
         behind = {"input": regressor.regressor_.linear_map}
@@ -474,17 +483,23 @@ def freeze(
     return FrozenDecoder(image) if encoder is None else FrozenModel(image)
 
 
-def _distilled(taught, decoder, latents):
-    """A clone of the decoder that is fitted to the fields of another one, and the mean relative L2 error elsewhere."""
+def _distilled(taught, decoder, latents, around, encoder, regressor):
+    """A clone fitted to the fields of another decoder, in its norm, and the mean relative L2 error elsewhere."""
     points = None if latents is None else as_array(latents, "latents")
-    around = getattr(getattr(taught, "fitted", None), "training_points", points)
-    if around is None:
-        raise ValueError("distil needs to know where: give latents=, points such as those to decode")
-    X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), 1)
+    around = around if points is None else points
+    if around is None or len(around) < 8:
+        raise ValueError("distil needs to know where: give latents=, at least 8 points such as those to decode")
+    X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), np.size(taught.predict(around[:1])))
     F, left = np.asarray(taught.predict(X), dtype=float), np.arange(len(X)) % 4 == 3
-    student = clone(decoder).fit(X[~left], F[~left])
-    missed = scaled_l2(*(np.reshape(each, (left.sum(), -1)) for each in (F[left], student.predict(X[left]))))
-    return student, float(np.mean(missed))
+    student, F = clone(decoder), F.reshape(-1, *getattr(encoder or regressor or taught, "field_shape_", F.shape[1:]))
+    norm = {"cell_weights": getattr(taught, "cell_weights", None)}
+    weights = (norm if encoder is None else encoder.frozen_encoder("float64", None))["cell_weights"]
+    if weights is not None and getattr(student, "cell_weights", weights) is None:
+        student.cell_weights = np.reshape(weights, F.shape[1:])
+    student.fit(X[~left], F[~left])
+    weights = getattr(student.linear_map.invariants, "cell_weights", None)
+    both = (in_norm(np.reshape(each, (left.sum(), -1)), weights) for each in (F[left], student.predict(X[left])))
+    return student, float(np.mean(scaled_l2(*both)))
 
 
 # -- Fewer or shorter numbers ----------------------------------------------------------------------

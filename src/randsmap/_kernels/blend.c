@@ -290,6 +290,19 @@ static void minimise(const known *z, ptrdiff_t K, ptrdiff_t m, double smoothing)
     factorise(z, K, m, smoothing);
 }
 
+/* Of an even number of fields on a line all points between the middle two are medians: their mean, as of two fields. */
+static void middle(const known *z, ptrdiff_t K)
+{
+    *z->m = 0, *z->sum = 1;
+    for (ptrdiff_t k = 0; k < K; k++) {
+        const double c = z->C[k * z->most];
+        ptrdiff_t place = 0;
+        for (ptrdiff_t j = 0; j < K; j++)
+            place += z->C[j * z->most] < c || (z->C[j * z->most] == c && j < k);
+        z->inverse[k] = place == K / 2 - 1 || place == K / 2 ? 0.5 : 0;
+    }
+}
+
 static void median(double *P, ptrdiff_t stride, ptrdiff_t K, ptrdiff_t r, const double *near, double limit,
                    double smoothing, double *x, double *state)
 {
@@ -304,7 +317,7 @@ static void median(double *P, ptrdiff_t stride, ptrdiff_t K, ptrdiff_t r, const 
         const double distance = sqrt(dot(away, away, r));
         if (!(distance > limit))
             continue;
-        z.factor[k] = limit / distance;
+        z.factor[k] = distance <= DBL_MAX ? limit / distance : NAN;
         for (ptrdiff_t i = 0; i < r; i++) {
             p[i] = near[i] + away[i] * z.factor[k];
             away[i] /= distance;
@@ -324,7 +337,7 @@ static void median(double *P, ptrdiff_t stride, ptrdiff_t K, ptrdiff_t r, const 
     } else {
         memset(x, 0, (size_t)r * sizeof *x);
     }
-    minimise(&z, K, m < 0 ? 0 : m, smoothing);
+    m == 1 && K % 2 == 0 ? middle(&z, K) : minimise(&z, K, m < 0 ? 0 : m, smoothing);
     for (ptrdiff_t k = 0; k < K; k++)
         add(x, z.inverse[k] / *z.sum, P + k * stride, r);
 }

@@ -330,7 +330,9 @@ static void medians(const randsmap_decoder *r, const double *y, ptrdiff_t n, con
     for (ptrdiff_t k = 0; k < K; k++) {
         double *fields = P + k * size, *tangents = T + k * size * p;
         if (r->n_parts && n == 1 && p) {
-            decode_jvp(r->parts[k], y, NULL, v, p, fields, tangents, rest);
+            randsmap_decoder part = *r->parts[k];
+            part.gemm = r->gemm ? part.gemm : NULL; /* as `rk_nearest` wants it */
+            decode_jvp(&part, y, NULL, v, p, fields, tangents, rest);
         } else if (r->n_parts) {
             rk_decode(r->parts[k], y, NULL, n, fields, rest);
             if (p)
@@ -604,8 +606,8 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, cons
     const ptrdiff_t P = n_coefficients(r);
     const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
     if (!r->factor.rows && !row) {
-        /* coefficients that no cache holds: BLAS packs what several directions read of them, 0.5 times the time */
-        multiply(r, Z, n, A, 0, P, r->gemm && P * r->M > UNCACHED ? 4 : CHUNK, out);
+        /* coefficients that no cache holds: BLAS packs what directions, but no field beside, read: 0.5 times the time */
+        multiply(r, Z, n, A, 0, P, r->gemm && !fields && P * r->M > UNCACHED ? 4 : CHUNK, out);
         return;
     }
     if (r->factor.rows) {

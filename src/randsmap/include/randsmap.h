@@ -83,7 +83,7 @@ RANDSMAP_API void randsmap_close(randsmap_decoder *decoder);
 RANDSMAP_API int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t *info);
 
 /* Doubles of workspace for decoding or encoding n rows, n directions of randsmap_decode_jvp, or randsmap_vjp
- * (n >= 1). It stops growing at a few rows. -1 if the decoder is NULL or n negative. */
+ * (n >= 1). It stops growing at a few rows (not of directions if there is an input). -1: NULL, or n negative. */
 RANDSMAP_API ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n);
 
 /* Fields out (n, M) of latent points y (n, d). Every row is attempted; the status is that of the first row that
