@@ -246,7 +246,10 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
 
     last = _kernel.SECTIONS["error_bar"]
     if any(number > last and part(name) is not None for name, number in _kernel.SECTIONS.items()):
-        raise TypeError("the decoder has no ONNX graph: it is more than a linear map of functions")
+        raise TypeError(
+            "the decoder has no ONNX graph: it is a median or a mixture of fields, not a linear map. Fit one that is: "
+            "KernelDecoder() or, on the command line, with --features"
+        )
     if part("lower") is not None:
         raise ValueError("a decoder with bounds has no ONNX graph: export one without (bounds=None)")
     numbers = dict(zip(_kernel.PARAMETERS, part("parameters")[0].tolist()))

@@ -263,7 +263,7 @@ def expected(key, argument):
     except (AttributeError, TypeError) as error:
         assert re.search("no attribute|cannot be frozen|not fitted yet", str(error)), error
     except ValueError as error:
-        assert re.search("groups are for a regressor|does not project its fields", str(error)), error
+        assert re.search("groups are for a regressor|does not project its fields|is for models=None", str(error)), error
 
 
 def masked(a):

@@ -475,6 +475,8 @@ def evaluate(arguments):
         errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
     for text in facts_in_words(model, snapshots):
         tell(text)
+    if parameters is None and hasattr(model, "regressor_"):
+        tell("These are errors of encoding and decoding: give --parameters FILE for those of fields at parameters.")
     if arguments.out is not None:
         table = zip(*(values.tolist() for values in errors.values()), strict=True)
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in table)]) + "\n"
@@ -581,7 +583,7 @@ def _error_bar(model):
     if getattr(model, "calibrated_", None) or not hasattr(part, "fit") or leverage_cost(part) <= 1e12:
         bar = getattr(model, "error_bar_", None)
         if bar is not None:
-            yield "error bar", f"for 90 % of new fields, {np.median(bar.at(bar.points, 0.9)):.2g} in the median"
+            yield "error bar", f"{np.quantile(bar.errors, 0.9):.2g} are not exceeded by 90 % of the fields left out"
 
 
 def report(arguments):
@@ -621,7 +623,7 @@ def _model_of(arguments, at_parameters=False):
             "ParametricModel"
         )
     if not isinstance(model, randsmap.ManifoldModel):
-        raise ValueError(f"{path} holds a {type(model).__name__}, not a model")
+        raise ValueError(f"{path} holds a {type(model).__name__}, not a model: give what randsmap fit wrote")
     return model
 
 
