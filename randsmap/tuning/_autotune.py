@@ -402,7 +402,9 @@ class _EncoderSearch:
             return np.nan
         width = getattr(best.encoder, "epsilon_scale", 1.0)
         turns, errors, numbers = self._folds[:2], [], (best.projection,)
-        others = {"leading": (width,), "non-harmonic": _WIDTHS["non-harmonic"][:1]}
+        # kernels so narrow that they order the fields along one coordinate hide a second one
+        wider = (width, *(w for w in _WIDTHS["leading"] if w > width))
+        others = {"leading": wider, "non-harmonic": _WIDTHS["non-harmonic"][:1]}
         for encoder in self._encoders(d, others, (getattr(best.encoder, "n_neighbors", None) or _NEIGHBORS[0],)):
             with suppress(*_FAILURES):
                 missed = [self._errors_at("projection", numbers, self._model_of(encoder, held), held) for held in turns]
