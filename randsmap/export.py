@@ -228,7 +228,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     >>> decoder = randsmap.KernelDecoder().fit([[0.0], [0.5], [1.0]], [[1.0, 0], [0.5, 0.5], [0, 1.0]])
     >>> randsmap.export.onnx(decoder, "decoder.onnx")  # doctest: +SKIP
     """
-    library, frozen = installed("onnx", "randsmap.export.onnx"), _frozen(decoder)
+    frozen, library = _frozen(decoder), installed("onnx", "randsmap.export.onnx")
     make = library.helper
     nodes: list[Any] = []
     constants: list[Any] = []

@@ -167,7 +167,7 @@ def test_fields_with_their_own_invariants():
 def test_cells_that_are_split_change_nothing():
     weights = np.ones(60)
     weights[10:20] = 2.0
-    split = np.repeat(np.arange(120), weights.astype(int))
+    split = np.repeat(np.arange(60), weights.astype(int))
     options = {"regularization": 1e-6, "length_scale": 0.5}
     heavy = randsmap.KernelDecoder(cell_weights=weights, invariants="mass", invariant_tol=1.0, **options)
     light = randsmap.KernelDecoder(invariants="mass", invariant_tol=1.0, **options)
