@@ -484,6 +484,9 @@ def test_tables_that_cannot_be():
             decoder.freeze(tol=tol)
     with pytest.raises(ValueError, match="latents must have 2 columns"):
         decoder.freeze(tol=1e-3, latents=[[1.0]])
+    for kinked in (KNNDecoder(3), BlendedDecoder([KernelDecoder(), KNNDecoder(3)])):
+        with pytest.raises(ValueError, match="is for smooth fields"):
+            kinked.fit(Y, F).freeze(kind="table")
 
 
 def test_shocks_keep_the_modes_they_need():

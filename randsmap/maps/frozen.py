@@ -604,6 +604,11 @@ def _table(unprojected, box, tol, max_bytes, dtype):
         raise ValueError(
             "kind='table' needs to know where: give latents= (--latents), points in the box that it covers"
         )
+    if not unprojected.basis.smooth:
+        raise ValueError(
+            "kind='table' is for smooth fields: mixtures of neighbours have kinks, which splines do not follow. Use "
+            "kind='features'"
+        )
     low, width = box[0], box[1] - box[0]
     width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
     M, cells = unprojected.n_cells, np.full(d, 8)

@@ -64,6 +64,11 @@ class Basis:
             return f"an image mixes at most {most} fields, and n_neighbors is {self.n_neighbors}"
         return next((reason for reason in (part.basis.not_frozen for part in self.parts) if reason), None)
 
+    @property
+    def smooth(self) -> bool:
+        """False where neighbours are mixed, which change from point to point."""
+        return not self.n_neighbors and all(part.basis.smooth for part in self.parts)
+
 
 def identity_basis(size: int) -> Basis:
     """The coordinates themselves: phi(y) = y, of length `size`."""

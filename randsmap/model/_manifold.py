@@ -23,6 +23,7 @@ from randsmap._interface.arrays import (
     real_numbers,
     validate_data,
 )
+from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted
@@ -159,19 +160,24 @@ class ManifoldModel(ReconstructionMixin, Model):
         y : ignored
 
         {result_of_fit}
-            Also after `fit`, and of a model from a file, whose decoder keeps no sums that a batch could be added to.
+
+        Warns
+        -----
+        UserWarning
+            After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
         """
-        if not hasattr(self, "encoder_"):
+        first = not hasattr(self, "encoder_")
+        if not first and self.decoder_.stream is None:
+            warn_caller(
+                "the decoder of this model comes from fit or from a file, without sums: partial_fit starts anew"
+            )
+            first = True
+        if first:
             encoder, latents = fitted_encoder(self, X)
             decoder = decoder_for(self, encoder).fit_features(np.asarray(latents))
             require(decoder, "partial_fit")
             decoder.partial_fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
             return assembled(self, X, encoder, decoder)
-        if self.decoder_.stream is None:
-            raise ValueError(
-                "the decoder of this model comes from fit or from a file, without the sums that a batch could be added "
-                "to: sklearn.base.clone(model) starts anew"
-            )
         rows = reshape_for(self.decoder_, field_rows(self, X), self._field_shape)
         self.decoder_.partial_fit(np.asarray(encoded(self.encoder_, field_rows(self, X))), rows)
         self.held_out_: HeldOutErrors | None = None
