@@ -336,7 +336,8 @@ def test_models_take_batches_with_the_encoder_of_the_first(data, shape):
         features.partial_fit(X, rows)
     np.testing.assert_array_equal(model.inverse_transform(latents), features.predict(latents))
     assert model.decoder_.n_samples_seen_ == 400 and model.field_shape_ == shape
-    with pytest.raises(ValueError, match="comes from fit or from a file"):
-        clone(model).fit(F).partial_fit(F)
+    with pytest.warns(UserWarning, match="comes from fit or from a file, without sums: partial_fit starts anew"):
+        again = clone(model).fit(F[:300]).partial_fit(F[300:])
+    assert again.decoder_.n_samples_seen_ == 100
     assert not hasattr(ManifoldModel(POD(2)), "partial_fit")
     assert not hasattr(ManifoldModel(POD(2), KernelDecoder()), "partial_fit")
