@@ -599,7 +599,7 @@ def test_cells_that_are_split_change_nothing(door):
         np.testing.assert_allclose(parts, plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max(initial=0))
 
 
-@pytest.mark.parametrize("missing", ["", " ", "NA ", None, np.nan, np.datetime64("NaT"), "pandas"])
+@pytest.mark.parametrize("missing", ["", " ", "NA ", None, np.nan, np.datetime64("NaT", "D"), "pandas"])
 def test_a_label_that_is_missing_is_no_group(missing):
     if missing == "pandas":
         missing = pytest.importorskip("pandas").NA
