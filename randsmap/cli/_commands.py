@@ -336,9 +336,6 @@ def _kept(arguments, checked, layout, dtype):
 
 def _searched(arguments, snapshots, groups, kept):
     """The model that held-out errors choose; prints what it is."""
-    families = arguments.decoder
-    if arguments.freezable:
-        families = randsmap.tuning.families_that(_freezes, families)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
         result = randsmap.autotune(
@@ -348,7 +345,7 @@ def _searched(arguments, snapshots, groups, kept):
             alpha=arguments.alpha,
             groups=groups,
             n_trials=40 if arguments.trials is None else arguments.trials,
-            families=families,
+            families=arguments.decoder,
             encoders=("DiffusionMaps", "POD") if arguments.freezable else None,
             **kept,
             random_state=arguments.seed,
@@ -370,13 +367,6 @@ def _searched(arguments, snapshots, groups, kept):
         text = f"{edges} at an edge of what was searched: a better value may lie beyond"
         tell(f"randsmap: warning: {text}", sys.stderr)
     return result.best_model_
-
-
-def _freezes(model):
-    try:
-        return model.freeze() is not None
-    except TypeError:  # says what cannot
-        return False
 
 
 def _one_model(arguments, sample, groups, kept):

@@ -229,9 +229,8 @@ def _path_lengths(rows, index, n_neighbors, landmarks):
     parts = 0
     while True:
         i, j, lengths = map(np.concatenate, edges)
-        graph = csr_array(
-            (lengths, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n)
-        )  # which keeps edges of length 0
+        # which keeps edges of length 0, by the indices that SciPy 1.13 takes
+        graph = csr_array((lengths, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
         count, labels = connected_components(graph, directed=False)
         parts = parts or count
         if count == 1:

@@ -196,10 +196,8 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar = estimator.error_bar_
-    errors, held_out = (
-        bar.at(np.asarray(X), coverage, absolute=return_error == "absolute"),
-        getattr(estimator, "held_out_", None),
-    )
+    errors = bar.at(np.asarray(X), coverage, absolute=return_error == "absolute")
+    held_out = getattr(estimator, "held_out_", None)
     if bar.in_time if held_out is None else held_out.along_trajectories:
         warn_caller(
             "the error bar is that of fields left out one by one, but the training points follow each other as in "

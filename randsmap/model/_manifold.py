@@ -178,8 +178,9 @@ class ManifoldModel(ReconstructionMixin, Model):
             require(decoder, "partial_fit")
             decoder.partial_fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
             return assembled(self, X, encoder, decoder)
-        rows = reshape_for(self.decoder_, field_rows(self, X), self._field_shape)
-        self.decoder_.partial_fit(np.asarray(encoded(self.encoder_, field_rows(self, X))), rows)
+        rows = field_rows(self, X)
+        latents = np.asarray(encoded(self.encoder_, rows))
+        self.decoder_.partial_fit(latents, reshape_for(self.decoder_, rows, self._field_shape))
         self.held_out_: HeldOutErrors | None = None
         self.calibrated_ = None
         return self

@@ -259,7 +259,7 @@ def _of_samples(snapshots: Any, n_samples: int | None, groups: Any, families: An
         rows, layout = flattened(snapshots, "snapshots")
         sample = layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
     labels = None if labels is None else labels[chosen]
-    families = families_that(lambda decoder: hasattr(decoder.best_decoder_.decoders_[0], "merge"), families)
+    families = _families_that(lambda decoder: hasattr(decoder.best_decoder_.decoders_[0], "merge"), families)
     found = autotune(sample, groups=labels, families=families, **options)
     model, part = found.best_model_, found.best_model_.decoder_.decoders_[0]
     kept = {name: options[name] for name in ("invariant_values", "invariant_tol", "bounds")}
@@ -287,7 +287,7 @@ def _of_samples(snapshots: Any, n_samples: int | None, groups: Any, families: An
     return found
 
 
-def families_that(can: Callable[[AutoDecoder], bool], families: Any) -> list[str]:
+def _families_that(can: Callable[[AutoDecoder], bool], families: Any) -> list[str]:
     """Those of the families of which an `AutoDecoder` of a few points can do it; ValueError if there is none."""
     x, found = np.linspace(0, 1, 12)[:, None], []
     for family in check_families(families):
