@@ -137,7 +137,7 @@ def _functions(decoder, X):
     basis = decoder.linear_map.basis
     if not isinstance(basis, Basis):
         return None
-    arrays = {k: v.astype(WIDE) for k, v in basis.arrays.items()}
+    arrays = {k: v.astype(WIDE) for k, v in basis.arrays.items() if v is not None}
     if basis.kind == map_kernels.FEATURE_MAP:
         t = X.astype(WIDE) @ arrays["weights"] + arrays["offsets"]
         sizes = np.abs(X) @ np.abs(arrays["weights"]) + np.abs(arrays["offsets"])
