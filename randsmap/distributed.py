@@ -224,7 +224,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     model : fitted ManifoldModel or decoder
     X : dask array
         Fields (n, M) of a model, latents (n, d) of a decoder (an array will do).
-    y : dask array (n, M), optional
+    y : dask array (n, M), default=None
         Fields, of a decoder.
 
     Returns
@@ -259,7 +259,7 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
     ----------
     paths : path, or sequence of paths
         Files of arrays (n, M), or (n, *shape), that every worker can read under the same path; they are stacked.
-    rows : int, optional
+    rows : int, default=None
         Rows of a chunk; None: about 128 MB.
 
     Returns

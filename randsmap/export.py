@@ -90,7 +90,7 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     decoder : fitted decoder or model that freezes, or `FrozenDecoder`
     path : path
         ``.fmu`` is customary. The file is written whole or not at all.
-    step_size : float or None
+    step_size : float or None, default=None
         The time between two communications that the unit proposes; it takes any.
 
     Raises

@@ -32,7 +32,7 @@ ndarray of shape (n_samples,)
     Dimensionless. The error of a field does not depend on the others. For a field that is zero everywhere:
     0 if it is reconstructed exactly, else inf.""",
     "scaled": """\
-reference : float or array-like of shape (m, n_cells), optional
+reference : float or array-like of shape (m, n_cells), default=None
     The usual norm of a field, >= 0, or fields from which it is computed: the median of the norms that are not 0.
     None: y_true. Give it to compare errors of several parts of one data set.
 
@@ -41,7 +41,7 @@ Returns
 ndarray of shape (n_samples,)
     |f_hat - f| / max(|f|, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.""",
     "weights": """\
-cell_weights : array-like of shape (n_cells,), or of a field, optional
+cell_weights : array-like of shape (n_cells,), or of a field, default=None
     Positive weights v, such as cell volumes: |f|^2 is then the sum of v_i f_i^2. None: ones.""",
     "errors": """\
 Raises
@@ -139,7 +139,7 @@ def conservation_error(
     Parameters
     ----------
     {fields}
-    invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants)
+    invariants : "mass" or array-like of shape (n_cells,) or (n_cells, n_invariants), default="mass"
         The matrix C, of flattened fields; "mass" is one column of ones. For a decoder with weights or invariants of its
         own give its `invariant_matrix_`.
 

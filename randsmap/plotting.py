@@ -63,10 +63,10 @@ _TEXTS = {
 truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
     Fields of one shape, of which one may be flattened.""",
     "shape": """\
-shape : sequence of int, optional
+shape : sequence of int, default=None
     Shape of fields that are given flattened, such as a model's ``field_shape_``.""",
     "positions": """\
-positions : array_like (n_cells,), optional
+positions : array_like (n_cells,), default=None
     For lines: centres of the cells, ascending; by default their indices.""",
     "errors": """\
 errors : array_like (n,)
@@ -78,7 +78,7 @@ label : str, default "relative L2 error"
 label : str, default "density"
     Name of the field.""",
     "ax": """\
-ax : matplotlib Axes, optional
+ax : matplotlib Axes, default=None
     Where to draw; by default a new figure.""",
     "artists": """\
 Returns
@@ -127,13 +127,13 @@ def plot_field(
         The values.
     {shape}
     {positions}
-    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
+    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), default=None
         Points in the plane, and triangles as the indices of three points each.
-    extent : (float, float, float, float), optional
+    extent : (float, float, float, float), default=None
         For planes: left, right, bottom and top in coordinates; by default numbers of cells.
     origin : {"lower", "upper"}, default "lower"
         For planes: where row 0 is. "upper" for images.
-    label : str, optional
+    label : str, default=None
         Name of the field, at its axis or colour bar.
     colorbar : bool, default True
         Whether planes and meshes get one.
@@ -199,7 +199,7 @@ def plot_difference(
     Parameters
     ----------
     {fields}
-    label : str
+    label : str, default="decoded − truth"
         Name of the difference.
     shape, positions, mesh, extent, origin, colorbar, ax, **style
         As of `plot_field`.
@@ -246,9 +246,9 @@ def plot_comparison(
     {fields}
     shape, positions, mesh, extent, origin
         As of `plot_field`.
-    label : str, optional
+    label : str, default=None
         Name of the field.
-    ax : matplotlib Axes, or a sequence of them, optional
+    ax : matplotlib Axes, or a sequence of them, default=None
         For lines two, for the fields and for the difference, or one for both. For planes and meshes three: truth and
         decoded, in one colour scale, and the difference. By default those of a new figure.
 
@@ -304,9 +304,9 @@ def plot_errors(
     Parameters
     ----------
     {errors}
-    times : array_like (n,), optional
+    times : array_like (n,), default=None
         Times of the fields; by default the numbers of the rows, within their groups.
-    groups : array_like (n,), optional
+    groups : array_like (n,), default=None
         Labels of groups, such as trajectories: one line for each, and the one of the largest mean stands out.
     {label}
     {ax}
@@ -351,7 +351,7 @@ def plot_leverage(
     leverage : array_like (n,)
         A decoder's or a model's ``leverage`` of the fields' latents. Infinite ones are left out.
     {errors}
-    limit : float, optional
+    limit : float, default=None
         The decoder's ``leverage_limit_``: points beyond it stand out.
     {label}
     {ax}
@@ -445,13 +445,13 @@ def plot_crowd(
     ----------
     fields : array_like (n, n_x, n_y) or (n, n_x * n_y), or DataArray
         Fields, in their shape or flattened; or one, (n_x, n_y), with `shape`.
-    times : array_like (n,), optional
+    times : array_like (n,), default=None
         Times of the rows, the panels' titles.
-    shape : (int, int), optional
+    shape : (int, int), default=None
         Cells along and across the corridor, n_x and n_y, of flattened fields.
-    extent : (float, float), optional
+    extent : (float, float), default=None
         Length and width of the corridor; by default the numbers of cells.
-    obstacle : array_like of bool, (n_x, n_y) or (n_x * n_y,), optional
+    obstacle : array_like of bool, (n_x, n_y) or (n_x * n_y,), default=None
         True in the cells of the obstacle, which are drawn grey.
     n_panels : int, default 4
         Largest number of rows shown, spread evenly from the first to the last.
@@ -494,9 +494,9 @@ def plot_images(
     ----------
     images : array_like (n, height, width) or (n, height * width), or DataArray
         Images, in their shape or flattened row by row; or one, (height, width), with `shape`.
-    angles : array_like (n,), optional
+    angles : array_like (n,), default=None
         Angles in radians, the panels' titles in degrees.
-    shape : (int, int), optional
+    shape : (int, int), default=None
         Height and width of flattened images.
     n_panels : int, default 6
         Largest number of images shown: without angles spread evenly from the first row to the last, with angles those
@@ -542,15 +542,15 @@ def plot_embedding(
     ----------
     latents : array_like (n, 1), (n, 2) or (n, 3)
         The points; in one dimension they are drawn over the numbers of their rows.
-    color, label : array_like (n,), str, optional
+    color, label : array_like (n,), str, default=None
         The value that colours them, such as an error, and its name at the colour bar.
-    names : sequence of str, optional
+    names : sequence of str, default=None
         Names of the coordinates; by default y1, y2, y3.
     cyclic : bool, default False
         Use a cyclic colour map, for angles.
     log : bool, default False
         Use a logarithmic colour scale.
-    ax : matplotlib Axes, optional
+    ax : matplotlib Axes, default=None
         Where to draw (three-dimensional axes for three columns); by default a new figure.
 
     Returns
@@ -620,15 +620,15 @@ def plot_reconstructions(
         Its reconstructions, by the titles of their panels.
     {shape}
     {positions}
-    extent : (float, float), optional
+    extent : (float, float), default=None
         Length and width of a field in the plane, whose first axis goes to the right and second upwards. Without it a
         two-dimensional field is drawn as a grey image, row 0 on top.
-    mask : array_like of bool, of the same shape, optional
+    mask : array_like of bool, of the same shape, default=None
         False where there is no field, such as in an obstacle; drawn grey.
     {density}
-    n_columns : int, optional
+    n_columns : int, default=None
         Reconstructions next to each other; by default 2, for long corridors 1.
-    width : float, optional
+    width : float, default=None
         Width of the figure in inches.
 
     {figure}

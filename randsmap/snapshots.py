@@ -35,7 +35,7 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
         (with any usual separator, decimal commas, lines of names or none), ``.h5``, ``.hdf5`` or ``.jld2`` (needs
         h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
         'randsmap[files]'`` installs these. A file with another ending has to be a .npy file, or without an ending text.
-    key : str or None
+    key : str or None, default=None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
         netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
         array.

@@ -5,6 +5,7 @@ And parts of both solvers: output times, checks of densities, threads, snapshots
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -24,24 +25,24 @@ from randsmap._linalg import rows
 _EPS = np.finfo(np.float64).eps
 RandomState = None | int | np.random.RandomState | np.random.Generator
 Output = None | NDArray[np.float64] | str | os.PathLike[str]
-_Documented = TypeVar("_Documented")
+_Documented = TypeVar("_Documented", bound=Callable[..., Any])
 
 _TEXTS = {
     "seed": """\
-random_state : None, int, RandomState or Generator
+random_state : None, int, RandomState or Generator, default=None
     Seed. The data are the same for any number of threads.""",
     "runs": """\
-n_trajectories : int
+n_trajectories : int, default={n_trajectories}
     Number of trajectories.
-snapshots_per_trajectory : int
+snapshots_per_trajectory : int, default={snapshots_per_trajectory}
     Number of snapshots of each, at most the number of its states, t_end / dt + 1.
-random_state : None, int, RandomState or Generator
+random_state : None, int, RandomState or Generator, default=None
     Seed. Trajectory i has a random stream of its own, so its data do not depend on the number of trajectories or
     threads.
-t_end, dt : float
+t_end, dt : float, default={t_end}, {dt}
     Final time, and time step; the states are those at the multiples of dt up to t_end.""",
     "out": """\
-out : ndarray of the shape of ``data`` or path of a .npy file, optional
+out : ndarray of the shape of ``data`` or path of a .npy file, default=None
     Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which is written as
     the data are computed and appears when it is complete; ``data`` is then its read-only memory map.
 progress : bool, default False
@@ -86,7 +87,9 @@ or the number of threads.""",
 
 def documented(thing: _Documented, description: str = "") -> _Documented:
     """Fill the lines {seed}, {out}, ... of docstrings, and {description} by that of a data set below its title."""
-    return document(thing, {**_TEXTS, "description": description.partition("\n\n")[2].rstrip()})
+    defaults = {name: parameter.default for name, parameter in inspect.signature(thing).parameters.items()}
+    runs = _TEXTS["runs"].format(**defaults) if "n_trajectories" in defaults else ""
+    return document(thing, {**_TEXTS, "runs": runs, "description": description.partition("\n\n")[2].rstrip()})
 
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:

@@ -53,9 +53,9 @@ class HughesSolver:
         Numbers of cells along the corridor (at least 2) and across it.
     lengths : (float, float), default (20.0, 5.0)
         Length and width of the corridor, m.
-    obstacles : array_like of bool (nx, ny), optional
+    obstacles : array_like of bool (nx, ny), default=None
         Cells that people cannot enter. Default: none.
-    exit : array_like of bool (ny,), optional
+    exit : array_like of bool (ny,), default=None
         Rows of the right end that are open, one at least. Default: all. Rows with an obstacle at either end are closed.
     v_max : float, default 1.0
         Walking speed in an empty place, m/s, positive.
@@ -342,16 +342,16 @@ def solve_eikonal(
         obstacles.
     spacing : float or (float, float)
         Cell width, of square cells or along the two axes.
-    sources : array_like of bool (nx, ny), or sequence of (i, j), optional
+    sources : array_like of bool (nx, ny), or sequence of (i, j), default=None
         Cells where T = 0, none of them in an obstacle; there must be one, or an exit.
     exits : str or sequence of str, default ()
         Sides of the grid beyond which T = 0, at the centres of ghost cells: "left", "right" (of axis 0), "bottom",
         "top" (of axis 1).
-    obstacles : array_like of bool (nx, ny), optional
+    obstacles : array_like of bool (nx, ny), default=None
         Cells that nothing crosses.
     method : {"marching", "sweeping"}, default "marching"
         "sweeping": the fast sweeping method of [1]_, about 5 times slower; the two agree to round-off.
-    out : ndarray, the shape of slowness, optional
+    out : ndarray, the shape of slowness, default=None
         C-contiguous float64 array for the result.
 
     Returns

@@ -45,14 +45,14 @@ def make_rotated_images(
     ----------
     n_samples : int, default 3600
         Number of images.
-    image : array_like (height, width) or path, optional
+    image : array_like (height, width) or path, default=None
         The image: non-negative, or a file as `load_image` reads it. By default `head_phantom`.
-    shape : int or (int, int), optional
+    shape : int or (int, int), default=None
         Height and width of the images in pixels; one number makes them square. By default 128 x 128 for the phantom and
         the image's own shape otherwise; an image of another shape is resampled by area averages.
     shuffle : bool, default False
         Put the images in random order instead of the order of angle.
-    random_state : None, int, RandomState or Generator
+    random_state : None, int, RandomState or Generator, default=None
         Seed of `shuffle`; the images themselves hold nothing random.
     {out}
 
@@ -320,7 +320,7 @@ _CURVE = {
     "curve": """\
 latents : array_like (n, 2)
     Points of the curve, such as the latents of images of one full turn; the last is joined to the first.
-angles : array_like (n,), optional
+angles : array_like (n,), default=None
     The points are taken in the order of these angles; by default in the order given.""",
     "not_a_curve": """\
 Raises

@@ -33,7 +33,7 @@ def estimate_n_components(
         The largest number returned.
     max_samples : int, default=2000
         Rows used: above this number, a subset drawn with a fixed seed.
-    cell_weights : array-like of shape (M,) or None
+    cell_weights : array-like of shape (M,) or None, default=None
         Positive weights, such as cell volumes, of the distances between fields.
 
     Returns

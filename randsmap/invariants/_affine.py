@@ -375,17 +375,17 @@ def project_bounds(
     F : array-like (n, M) or (M,)
         Fields, one per row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
         which bounds and weights may have as well.
-    lower, upper : float, array (M,) or None
+    lower, upper : float, array (M,) or None, default=0.0, None
         Bounds of each cell; None: no bound.
-    weights : array (M,), (M, q) or None
+    weights : array (M,), (M, q) or None, default=None
         w, such as cell volumes, one total per column; None: ones. A cell of weight 0 is clipped. At most 8 columns
         may share cells, of at most 64.
-    total : float, array (n,) or None
+    total : float, array (n,) or None, default=1.0
         w . f of the result, one for all rows or one per row. With weights (M, q): (q,), or (n, q) for each row. None:
         no condition; the fields are clipped.
-    cell_weights : array (M,) or None
+    cell_weights : array (M,) or None, default=None
         v > 0: the distance is measured in the norm sum_i v_i f_i^2. None: ones.
-    out : ndarray of the shape of F, float64, C-contiguous, or None
+    out : ndarray of the shape of F, float64, C-contiguous, or None, default=None
         Where to put the fields. May be F.
 
     Returns

@@ -46,7 +46,7 @@ def reconstruction_errors(
         A fitted model; with `parameters` a ParametricModel.
     snapshots : array-like of shape (n, M) or (n, *shape), n >= 1
         A large memory-mapped array is read by blocks.
-    parameters : array-like of shape (n, p) or None
+    parameters : array-like of shape (n, p) or None, default=None
         Parameters of the snapshots, at which the model predicts. None: the snapshots are encoded and decoded.
 
     Returns
@@ -183,9 +183,9 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
         Clones of it are fitted up to 5 times, with groups up to 12 times unless they search.
     X : array-like (n, ...)
         What it was fitted to: latents, snapshots, or parameters.
-    y : array-like (n, M) or (n, *shape), or None
+    y : array-like (n, M) or (n, *shape), or None, default=None
         The fields, for decoders and ParametricModel.
-    groups : array-like (n,) or None
+    groups : array-like (n,) or None, default=None
         Labels of groups that are left out as a whole. None: snapshots at random, equal ones together.
 
     Returns

@@ -99,15 +99,15 @@ def write_model_report(
         One field per row, preferably some that the model was not fitted to.
     path : path
         The file, written whole or not at all; its folder is made if missing.
-    parameters : array_like (n, p), optional
+    parameters : array_like (n, p), default=None
         Parameters of the snapshots: the report is of the fields that a ParametricModel predicts there.
-    groups : array_like (n,), optional
+    groups : array_like (n,), default=None
         Labels of trajectories or other groups, each of which is a line in the picture of the errors.
-    shape : sequence of int, optional
+    shape : sequence of int, default=None
         Shape of a field; by default the model's ``field_shape_``.
-    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), optional
+    mesh : (array_like (n_points, 2), array_like (n_triangles, 3)), default=None
         Points and triangles of a mesh, for fields with a value for each point or triangle.
-    title, command : str
+    title, command : str, default="A model and its snapshots", ""
         Title of the page, and the command that repeats it.
 
     Returns

@@ -325,7 +325,7 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
     ----------
     rows : list of dict
         Of one table: `StudyResult.part_rows`.
-    without : collection of str
+    without : collection of str, default=()
         Columns to leave out: keys of the rows without ``_median``, or "percentiles".
 
     Returns
@@ -449,7 +449,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     Parameters
     ----------
     rows : list of dict
-    width : int, optional
+    width : int, default=None
         Characters of a line: columns that do not fit are left out and listed, then names are cut. By default
         `terminal_width`.
 

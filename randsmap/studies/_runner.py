@@ -72,28 +72,28 @@ def run_study(
     study : Study
     out : path
         Folder for the finished pieces and the result; created if missing.
-    quick : bool
+    quick : bool, default=False
         Three grid values, one draw for tuning, P = N/4 only, 2 runs, and the study's smaller data if it has them.
-    runs : int, optional
+    runs : int, default=None
         Independent draws of the features, over which medians are taken; by default 100 as in the paper. Raising it
         later keeps the runs already done.
-    decoders : sequence of str, optional
+    decoders : sequence of str, default=None
         Labels of the decoders to run; by default all.
-    seed : int
+    seed : int, default=0
         Fixes the data, the split and all draws.
-    feature_seed : int, optional
+    feature_seed : int, default=None
         Seed of the features of the runs; data, split and tuned values depend on `seed` only.
-    split : {"random", "trajectory"}
+    split : {"random", "trajectory"}, default="random"
         "random" is the paper's split: neighbouring times of one trajectory are in training and test set.
-    data : path, optional
+    data : path, default=None
         File of your own snapshots (n, n_cells) instead of the study's data, split in the same fractions.
-    training_form : bool, optional
+    training_form : bool, default=None
         Whether to run the paper's closed form too; by default as the study says.
-    searched : bool, optional
+    searched : bool, default=None
         Whether to run the decoders that are searched for by held-out errors too; by default unless `quick`.
-    command : str
+    command : str, default=""
         Command line to be named in the result.
-    progress : bool
+    progress : bool, default=True
         Show a progress bar.
 
     Returns

@@ -40,22 +40,22 @@ class DecoderCase:
         In the table, in file names and on the command line.
     decoder : regressor or None
         None: the encoder's own inverse.
-    parameter, grid : str or None, tuple
+    parameter, grid : str or None, tuple, default=None, ()
         `set_params` name of the tuned parameter, and its values.
-    encoder : transformer, "autotune" or None
+    encoder : transformer, "autotune" or None, default=None
         "autotune": the encoder that `autotune` chooses for the training fields, with as many latents as the study's
         encoder. None: the study's encoder.
-    tuned_as : str or None
+    tuned_as : str or None, default=None
         Label of the case whose tuned value, and tuning time, this case takes over.
-    by_map : bool
+    by_map : bool, default=False
         Whether it is tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
-    paper_label : str or None
+    paper_label : str or None, default=None
         Label of the paper's row to compare with. None: `label`, unless `extra`.
-    extra : bool
+    extra : bool, default=False
         Whether the paper lacks this decoder.
-    training_form : bool
+    training_form : bool, default=False
         Whether it is the paper's closed form, which constrains the training points only.
-    searched : bool
+    searched : bool, default=False
         Whether the decoder, or the encoder too, is found by held-out errors of the training set.
 
     Examples
@@ -120,32 +120,32 @@ class Study:
     cases : tuple of DecoderCase
     view : callable
         ``view(about, n_cells)`` is the `_data.View` of data described by the dict `about`.
-    title, section : str
+    title, section : str, default=""
         Its title, and its section in the paper.
-    conserves : bool
+    conserves : bool, default=True
         Whether the fields have a common mass.
-    notes : tuple of str
+    notes : tuple of str, default=()
         Readings of the paper and caveats, a sentence each.
     data_options, quick_options : dict
         Arguments of `make_data`, and those that a quick run changes.
-    quick_sizes : tuple or None
+    quick_sizes : tuple or None, default=None
         Splits of a quick run. None: as `sizes`.
-    tuning_draws : int
+    tuning_draws : int, default=3
         Feature draws over which a candidate's error is averaged in tuning.
-    tuning_samples : int or None
+    tuning_samples : int or None, default=None
         Validation samples for tuning. None: all.
-    tuning_left_out : float or None
+    tuning_left_out : float or None, default=None
         Candidates, except k-NN, are compared in the leading modes of the training fields, all but this fraction of the
         energy. None: on the fields.
-    training_form : bool
+    training_form : bool, default=True
         Whether the paper's closed form is run by default.
-    ranks : tuple of int
+    ranks : tuple of int, default=(2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
         Numbers of harmonics in the (w_2, r) map of DDM.
-    starred : (float, int) or None
+    starred : (float, int) or None, default=None
         (w_2, r) of the star in the paper's map.
-    has_trajectories : bool
+    has_trajectories : bool, default=False
         Whether the data have ``trajectories`` to split by.
-    check_embedding : callable or None
+    check_embedding : callable or None, default=None
         ``check_embedding(latents, about, rows)`` returns sentences for the notes.
 
     Examples
@@ -458,7 +458,7 @@ def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
 
     Parameters
     ----------
-    image : path, optional
+    image : path, default=None
         Your own image (see `randsmap.datasets.make_rotated_images`); by default the head phantom.
 
     {study}

@@ -89,7 +89,7 @@ def autotune(
     ----------
     snapshots : array-like of shape (n, M) or (n, *shape)
         Fields, as for `ManifoldModel`; of more than memory holds, a dask array or, with n_samples, a memory map.
-    model : ManifoldModel or None
+    model : ManifoldModel or None, default=None
         A model whose encoder is used with its parameters. None: the encoder is chosen among POD, Isomap with several
         numbers of neighbours, and diffusion maps of several widths, with the leading or the non-harmonic eigenvectors.
     n_components : int or "auto", default=2
@@ -100,7 +100,7 @@ def autotune(
         `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
-    groups : array-like of shape (n,) or None
+    groups : array-like of shape (n,) or None, default=None
         Labels of groups, such as trajectories, that are held out as a whole.
     validation : float, default=0.2
         Share of the samples that is held out of an encoder's fit, up to 5 times in turn. With groups, one group is held
@@ -114,12 +114,12 @@ def autotune(
     projection : int or "auto", default="auto"
         Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
         an encoder's held-out error by 1 %. It is chosen with the encoder, before `consistency`.
-    encoders : str or list of str, or None
+    encoders : str or list of str, or None, default=None
         Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD" (Isomap does not freeze). None: all. Not
         used with a model.
-    families, invariants, invariant_values, invariant_tol, bounds : optional
+    families, invariants, invariant_values, invariant_tol, bounds : default=None, "auto", None, None, None
         As in `AutoDecoder`.
-    cell_weights : array-like of shape (M,), or of a field, or None
+    cell_weights : array-like of shape (M,), or of a field, or None, default=None
         Positive weights, such as cell volumes, of the norm in which encoders measure distances, decoders correct fields
         and errors are measured. None: those of `model`, if it has any.
     random_state : int, RandomState instance or None, default=None

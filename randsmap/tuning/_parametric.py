@@ -44,11 +44,11 @@ def choose_parametric(
         Parameters, or times, of the snapshots.
     snapshots : array-like of shape (n, M) or (n, *shape)
         Fields.
-    groups : array-like of shape (n,) or None
+    groups : array-like of shape (n,) or None, default=None
         Labels of groups, such as trajectories, that are left out as a whole. None: single snapshots are left out.
     invariants, cell_weights, bounds
         As of `POD` and `QuantileRegistration`, where `models` is None; others have their own.
-    n_trials : int or None
+    n_trials : int or None, default=None
         Of the search for the kernel of each model's latents. None: 40.
     random_state : int or None, default=0
         For the division into five folds, without groups. Of n > 1000 snapshots 5000 / n folds are left out, at least

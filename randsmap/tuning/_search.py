@@ -97,9 +97,9 @@ def tune(
         Latents to fit and to validate on; None with a `ManifoldModel`, whose encoder makes them.
     y_train, y_val : array-like of shape (n_train, n_cells), (n_val, n_cells)
         Their fields.
-    cell_weights : array-like of shape (n_cells,), or of a field, optional
+    cell_weights : array-like of shape (n_cells,), or of a field, default=None
         Positive weights of the norm of the errors. None: those of the decoder or model.
-    callback : callable, optional
+    callback : callable, default=None
         Called without arguments after each candidate.
     progress : bool, default False
         Show a progress bar.
@@ -444,9 +444,9 @@ def leave_one_out(
         Latent coordinates, n >= 2.
     y : array-like of shape (n, M)
         Their fields.
-    regularizations : sequence of float, optional
+    regularizations : sequence of float, default=None
         Values of lambda >= 0 to judge. None: the decoder's own.
-    cell_weights : array-like of shape (n_cells,), or of a field, optional
+    cell_weights : array-like of shape (n_cells,), or of a field, default=None
         Positive weights of the norm of the errors. None: those of the decoder.
 
     Returns
