@@ -128,6 +128,23 @@ def test_import_is_lazy():
     assert result.returncode == 0, result.stderr
 
 
+def test_the_first_fit_loads_few_modules_more_than_scikit_learn():
+    # counted, not timed; the modules named first are those that scikit-learn's own base loads in one version or another
+    code = (
+        "import sys, scipy.linalg, scipy.optimize, scipy.sparse.csgraph, scipy.spatial.distance\n"
+        "import sklearn.base, sklearn.utils.metaestimators\n"
+        "there = set(sys.modules)\n"
+        "import randsmap\n"
+        "randsmap.RANDSMAPDecoder(random_state=0).fit([[0.0], [1.0], [2.0]], [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]])\n"
+        "new = set(sys.modules) - there\n"
+        "others = sorted(name for name in new if name.split('.')[0] not in {'randsmap', *sys.stdlib_module_names})\n"
+        "assert not others, others\n"
+        "assert len(new) <= 65, sorted(new)"
+    )
+    result = run(code)
+    assert result.returncode == 0, result.stderr
+
+
 def test_every_public_name_loads_and_dir_lists_it():
     for name in randsmap.__all__:
         assert getattr(randsmap, name) is not None

@@ -139,7 +139,8 @@ def _make_constructor(cls: Any) -> None:
         default = {} if declared.default is _REQUIRED else {"default": declared.default}
         return name, next(annotations), field(kw_only=declared.kw_only, **default)
 
-    made: Any = make_dataclass(cls.__name__, [as_field(*item) for item in cls._parameters.items()])
+    fields = [as_field(*item) for item in cls._parameters.items()]
+    made: Any = make_dataclass(cls.__name__, fields, repr=False, eq=False)  # its constructor is what is needed
     cls.__init__ = made.__init__
     cls.__init__.__module__ = cls.__module__
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear
 from scipy.spatial.distance import cdist
-from sklearn.metrics import pairwise_distances_chunked
 
 from randsmap._interface.callers import quiet, warn_caller
 from randsmap._interface.parameters import Parameter, check_number
@@ -246,12 +245,11 @@ def nearest_other(points: _Values, labels: Any = None) -> _Labels:
         near = NeighborIndex(np.ascontiguousarray(points)).query(points, 2)[1].astype(np.intp)
         return np.where(near[:, 0] == own, near[:, 1], near[:, 0])
 
-    def nearest(D: _Values, first: int) -> _Labels:
-        D[labels[first : first + len(D), None] == labels] = np.inf
-        return D.argmin(axis=1)
+    def nearest(rows: _Labels) -> _Labels:
+        return np.where(labels[rows, None] == labels, np.inf, cdist(points[rows], points, "sqeuclidean")).argmin(axis=1)
 
-    options = {"metric": "sqeuclidean", "working_memory": 32}  # MB
-    return np.concatenate(list(pairwise_distances_chunked(points, reduce_func=nearest, **options)))
+    blocks = np.array_split(own, 1 + len(own) ** 2 // 4_000_000)  # of 32 MB
+    return np.concatenate([nearest(rows) for rows in blocks])
 
 
 def neighbors_in_file(rows: _Labels, nearest: _Labels) -> float:
