@@ -1312,6 +1312,14 @@ def test_models_are_frozen_and_described(tmp_path, snapshots, capsys):
         for line in ("fields: 40 cells", kept, "error bar: ", *lines):
             assert line in said, said
     assert run("info", single) == 0 and "error bar" not in capsys.readouterr().out
+    assert run("freeze", model, "--out", single, "--distil", 30) == 0
+    distilled = load(single)
+    assert f"distilled: relative L2 error {distilled.distilled_error_:.2g} in the mean" in capsys.readouterr().out
+    assert 0 < distilled.distilled_error_ < 0.02 and distilled.n_features == 30 + 1  # a linear trend
+    far = distilled.predict([[0.123], [50.0]])
+    assert far.min() >= 0 and far.sum(axis=1) == pytest.approx(snapshots.sum(axis=1).mean(), rel=1e-13)
+    assert run("info", single) == 0 and "in the place of another decoder" in capsys.readouterr().out
+    assert "--distil must be" in failing(("freeze", model, "--out", image, "--distil", 0), capsys)
 
 
 def test_walls_do_not_widen_bounds_and_few_latents_are_named(tmp_path, snapshots, capsys):

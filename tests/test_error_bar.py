@@ -136,7 +136,21 @@ def test_it_does_not_fall_with_the_coverage(name):
     decoder = fitted(name)
     bars = [decoder.predict(NEW[:50], return_error=True, coverage=c)[1] for c in (0.05, 0.5, 0.8, 0.9, 0.99)]
     assert (np.diff(bars, axis=0) >= 0).all() and (bars[-1] > bars[0]).all()
-    assert np.isinf(decoder.predict(NEW[:3], return_error=True, coverage=1.0)[1]).all()  # of 150 none are certain
+    with pytest.warns(UserWarning, match="coverage <= 150/151"):  # of 150 none are certain
+        assert np.isinf(decoder.predict(NEW[:3], return_error=True, coverage=1.0)[1]).all()
+
+
+def test_far_outside_no_bar_is_larger_than_the_decoded_field_explains():
+    """|f_hat - f| <= |f_hat| + |f|, with the smallest |f| of the training fields, or the largest."""
+    weights = np.linspace(0.5, 2.0, 60)
+    model = randsmap.ParametricModel(randsmap.POD(4, invariants=None, cell_weights=weights)).fit(LATENTS, FIELDS)
+    far = np.array([[9.0, -7.0]])
+    norm, norms = (np.sqrt((F**2) @ weights) for F in (model.predict(far), FIELDS))
+    relative, absolute = (model.predict(far, return_error=kind)[1] for kind in (True, "absolute"))
+    assert relative == pytest.approx(1 + norm / norms.min(), rel=0.02)  # of training fields as four modes have them
+    assert absolute == pytest.approx(norm + norms.max(), rel=0.02)
+    assert model.freeze(error_bar=True).predict(far, return_error=True)[1] == pytest.approx(relative)
+    assert model.error_bar_.at(far, 0.9)[0] > 3 * relative[0]
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -513,6 +527,8 @@ def test_the_command_line_writes_it(tmp_path, capsys):
     none = ["decode", files[0], str(tmp_path / "none.npy"), "--out", str(tmp_path / "no.npy"), "--error"]
     assert main([*none, str(tmp_path / "no errors.npy")]) == 0
     assert "no errors.npy (0,)\n" in capsys.readouterr().out
+    assert main(["decode", *files[:2], "--out", files[2], "--coverage", "0.8"]) == 1
+    assert "--error FILE" in capsys.readouterr().err
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[1]]) == 1
     assert main(["decode", *files[:2], "--out", files[2], "--error", files[2]]) == 1
     assert "would replace" in capsys.readouterr().err

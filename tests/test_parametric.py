@@ -99,6 +99,10 @@ def test_errors():
         parametric().predict([0.5])
     with pytest.raises(ValueError, match="same number of rows"):
         parametric().fit(t[1:], F)
+    with pytest.raises(ValueError, match=r"got 40 and 41; .* swapped"):
+        parametric().fit(F[1:], t)
+    with pytest.warns(UserWarning, match=r"parameters have \d+ columns, the snapshots 1: are they swapped"):
+        randsmap.tuning.choose_parametric([ManifoldModel(POD(1))], F, t[:, None], n_trials=1)
     with pytest.raises(ValueError, match="NaN"):
         parametric().fit(np.where(t > 0.5, np.nan, t), F)
     with pytest.raises(ValueError):

@@ -67,7 +67,8 @@ out : ndarray (n, M), float64, C-contiguous, or None
 return_error : bool or "absolute"
     Return a tuple of the fields and, (n,), how far each may be off: its relative L2 error (in the norm of the cells'
     weights) will not exceed that with probability `coverage`, or "absolute", |f_hat - f| itself, of fields as large as
-    the training fields; infinite if there are too few of these to tell. See docs/errors.md.
+    the training fields; infinite, with a warning, if these are too few to tell. Where whole fields are decoded it is
+    at most 1 + |f_hat| / |f| with the smallest training field. See docs/errors.md.
 coverage : float
     The probability, of points as the training points are; above 0, at most 1.""",
     "out_jacobian": """\

@@ -219,7 +219,7 @@ _OWN_VALUES = {
 _ERROR = {
     "--error FILE": "also write how far each field may be off, (n,): its relative L2 error, not exceeded with the "
     "probability --coverage",
-    "--coverage P": "(default 0.9)",
+    "--coverage P": "(with --error; default 0.9)",
 }
 _AT_PARAMETERS = {
     "--parameters FILE": "times or parameters of the snapshots, at which a model of `fit --parameters` predicts the "
@@ -277,6 +277,8 @@ _FREEZE = {
     "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
     "--latents FILE": "latents such as will be decoded, for --tol and --table of models that do not know theirs (POD)",
     "--error-bar": "with what says how far fields may be off, for Python",
+    "--distil N": "not the decoder but one of N kernels, fitted to what the decoder decodes (at --latents, or all over "
+    "the training latents), whose error is printed: for decoders that do not freeze, or for less work than a blend",
 }
 # command -> (summary, description, options; none if there are commands below it)
 _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
@@ -416,7 +418,7 @@ _TYPES = {
 # more arguments of `add_argument`; an option without a metavar and without these is a flag
 _DETAILS = {
     "--seed": {"default": 0},
-    "--coverage": {"default": 0.9, "type": float},
+    "--coverage": {"type": float},
     "--split": {"choices": ("random", "trajectory"), "default": "random"},
     "--normalization": {"choices": ("before", "after"), "default": "before"},
     **dict.fromkeys(("--training-form", "--auto"), {"action": argparse.BooleanOptionalAction}),

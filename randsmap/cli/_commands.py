@@ -494,11 +494,27 @@ def freeze(arguments):
         raise ValueError(f"{arguments.model} holds a {type(model).__name__}, which {why}: give a model of randsmap fit")
     kind = "table" if arguments.table else "features"
     options = {"precision": arguments.precision, "tol": arguments.tol, "kind": kind, "error_bar": arguments.error_bar}
+    if arguments.distil is not None:
+        options["distil"] = _kernels(check_count(arguments.distil, "--distil"), model)
     if arguments.latents is not None:
         options["latents"] = read_array(arguments.latents)
     image = model.freeze(**options)
     image.save(arguments.out)
     tell(f"written: {arguments.out} ({image.nbytes} bytes): {image!r}")
+    if arguments.distil is not None:
+        tell(f"distilled: relative L2 error {image.distilled_error_:.2g} in the mean, in the place of the decoder")
+
+
+def _kernels(n, model):
+    """A decoder of n kernels, not fitted, that keeps what the model's keeps."""
+    kept, options = getattr(randsmap.invariants.decoding_part(model), "invariants_", None), {}
+    if kept is not None and kept.matrix.shape[1]:
+        options = {"invariants": kept.matrix, "invariant_values": kept.values}
+    if kept is not None and kept.lower is not None:
+        options["bounds"] = tuple(np.reshape(bound, model.field_shape_) for bound in (kept.lower, kept.upper))
+    # of several kernels and scales, for what blends of several data sets decode
+    shape = {"nu": 2.5, "degree": 1, "length_scale": 2.0, "regularization": 1e-8}
+    return randsmap.KernelDecoder("matern", n_centers=n, **shape, **options)
 
 
 def info(arguments):
@@ -525,6 +541,8 @@ def _facts_of_image(image):
     sums, fixed = np.zeros((0, 1)) if sums is None else sums, [] if fixed is None else fixed[0]
     bounds = [None if bound is None else np.delete(bound, fixed) for bound in (part("lower"), part("upper"))]
     yield "keeps", _kept_in_words(sums.T, None if weights is None else weights.ravel(), *bounds)
+    if image.distilled_error_:
+        yield "distilled", f"relative L2 error {image.distilled_error_:.2g} in the place of another decoder"
     yield "encodes", "yes" if isinstance(image, randsmap.FrozenModel) else "no, it holds a decoder alone"
     yield from _error_bar(image)
 
@@ -727,16 +745,27 @@ def _write_fields(arguments, decode, X, shape):
     if arguments.invariant_values is not None:
         decode = partial(decode, invariant_values=read_array(arguments.invariant_values))
     if arguments.error is not None:
-        empty = np.empty(0, np.intp)  # of cells: no field is decoded
-        errors = decode(X, cells=empty, return_error=True, coverage=arguments.coverage)[1]
-        write_array(arguments.error, errors, "errors")
-        figures = f", median {np.median(errors):.3g}, largest {errors.max():.3g}" if len(errors) else ""
-        tell(f"written: {arguments.error} {errors.shape}{figures}")
+        decode = partial(
+            decode, return_error=True, **({} if arguments.coverage is None else {"coverage": arguments.coverage})
+        )
+    elif arguments.coverage is not None:
+        raise ValueError("--coverage is that of the errors: give --error FILE")
+    errors = []
+
+    def fill(fields):
+        found = decode(X, out=fields)
+        errors.extend(found[1:] if arguments.error is not None else ())
+        return fields
+
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:
-        _write(arguments, decode(X, out=np.empty(shape)), "fields")
-        return
-    with show_progress():
-        rows.write_npy(path, shape, lambda fields: decode(X, out=fields))
-    tell(f"written: {path} {shape}")
+        _write(arguments, fill(np.empty(shape)), "fields")
+    else:
+        with show_progress():
+            rows.write_npy(path, shape, fill)
+        tell(f"written: {path} {shape}")
+    for found in errors:
+        write_array(arguments.error, found, "errors")
+        figures = f", median {np.median(found):.3g}, largest {found.max():.3g}" if len(found) else ""
+        tell(f"written: {arguments.error} {found.shape}{figures}")

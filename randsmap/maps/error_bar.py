@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -18,7 +19,9 @@ from randsmap._interface.parameters import Parameter, check_number
 from randsmap._interface.state import Array, check_state, declared_state, immutable, saved
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import spread_rows
-from randsmap._linalg.scales import standard_deviations
+from randsmap._linalg.scales import error_scales, standard_deviations
+from randsmap.invariants import norm_weights
+from randsmap.metrics import field_norms
 
 _Values = NDArray[np.float64]
 _Labels = NDArray[np.intp]
@@ -104,6 +107,10 @@ class ErrorBar:
         beside, away = local(x, *self.index.query(x, self._nearest[1].shape[1]))
         bounds: _Values = np.exp(beside + self._growing(away) + scores[rank - 1])
         return bounds
+
+    def largest(self, sizes: _Values, *, absolute: bool) -> _Values:
+        """Errors of decoded fields with these norms, if the true ones are as large as the training fields."""
+        return sizes + self.norms.max() if absolute else 1 + sizes / error_scales(self.norms).min()
 
     # -- Computed once, when they are first needed ---------------------------------------------------------
     unit = cached_property(lambda self: standard_deviations(self.points))
@@ -194,8 +201,17 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     coverage = check_number(coverage, "coverage", low=0, high=1, strict_low=True)
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
-    bar = estimator.error_bar_
-    errors = bar.at(np.asarray(X), coverage, absolute=return_error == "absolute")
+    bar, absolute, shape = estimator.error_bar_, return_error == "absolute", estimator.field_shape_
+    errors, known = bar.at(np.asarray(X), coverage, absolute=absolute), len(bar.errors)
+    if not len(errors):
+        return fields, errors
+    if np.isinf(errors).all():
+        warn_caller(
+            f"the errors are infinite: {known} held-out errors tell coverage <= {known}/{known + 1}, got {coverage}"
+        )
+    elif np.size(fields) == len(errors) * math.prod(shape):
+        sizes = field_norms(np.asarray(fields).reshape(len(errors), -1), cell_weights=norm_weights(shape, estimator))
+        errors = np.minimum(errors, bar.largest(sizes, absolute=absolute))
     held_out = getattr(estimator, "held_out_", None)
     if bar.in_time if held_out is None else held_out.along_trajectories:
         warn_caller(

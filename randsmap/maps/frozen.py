@@ -25,6 +25,7 @@ from randsmap._kernels import linear_map as _kernel
 from randsmap._linalg.rows import spread_rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.svd import sufficient_rank
+from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.linear_map import LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
@@ -284,6 +285,12 @@ class FrozenDecoder(FieldOutputMixin):
         X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
         return self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
 
+    @property
+    def cell_weights(self) -> _Values | None:
+        """Weights (M,) of the norm of fields; None: ones."""
+        found = section_of(self.linear_map.kernel.source, "cell_weights")
+        return None if found is None else np.array(found, dtype=float).reshape(self.field_shape_)
+
     @cached_property
     def error_bar_(self) -> ErrorBar:
         """How far decoded fields may be off; AttributeError without ``freeze(error_bar=True)``."""
@@ -492,8 +499,7 @@ def _distilled(taught, decoder, latents, around, encoder, regressor):
     X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), np.size(taught.predict(around[:1])))
     F, left = np.asarray(taught.predict(X), dtype=float), np.arange(len(X)) % 4 == 3
     student, F = clone(decoder), F.reshape(-1, *getattr(encoder or regressor or taught, "field_shape_", F.shape[1:]))
-    norm = {"cell_weights": getattr(taught, "cell_weights", None)}
-    weights = (norm if encoder is None else encoder.frozen_encoder("float64", None))["cell_weights"]
+    weights = norm_weights(F.shape[1:], encoder or regressor or taught)
     if weights is not None and getattr(student, "cell_weights", weights) is None:
         student.cell_weights = np.reshape(weights, F.shape[1:])
     student.fit(X[~left], F[~left])

@@ -122,17 +122,14 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         -----
         UserWarning
             If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation:
-            predictions lie in between. If theta of neighbouring parameters differs by more than a third of a turn.
+            predictions lie in between. If theta of neighbouring parameters differs by more than a third of a turn. If
+            there are more parameters than cells, as of arguments that are swapped.
         """
         with restored_on_error(self):
             check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
             X = validate_data(self, as_columns(parameters), reset=True, min_samples=2, name="parameters")
+            check_pairs(X, snapshots)
             Rows.of(flattened(snapshots, "snapshots")[0], "snapshots")
-            if len(X) != np.shape(snapshots)[0]:
-                raise ValueError(
-                    "parameters and snapshots must have the same number of rows, got "
-                    f"{len(X)} and {np.shape(snapshots)[0]}"
-                )
             regressor = clone(self.regressor, safe=False)
             if regressor is None:
                 regressor = kernel_search()
@@ -355,6 +352,18 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         latents = self.latents(parameters)
         errors = decoded_errors(self.model_, latents, F, self._l2_measure(F))
         return -float(errors["l2"].mean())
+
+
+def check_pairs(X: NDArray[np.float64], snapshots: Any) -> None:
+    """ValueError unless there are as many snapshots as rows of parameters X (n, p); warns if they look swapped."""
+    p, (n, *shape) = X.shape[1], np.shape(snapshots) or (1,)
+    cells = int(np.prod(shape))
+    swapped = f"the parameters have {p} columns, the snapshots {cells}: are they swapped?" if p > cells else ""
+    if len(X) != n:
+        rows = f"parameters and snapshots must have the same number of rows, got {len(X)} and {n}"
+        raise ValueError(f"{rows}; {swapped}" if swapped else rows)
+    if swapped:
+        warn_caller(swapped)
 
 
 def kernel_search(n_trials: int = 40) -> AutoDecoder:

@@ -17,7 +17,7 @@ from randsmap.encoders import POD
 from randsmap.invariants import norm_weights, round_off
 from randsmap.model import ManifoldModel, ParametricModel, QuantileRegistration
 from randsmap.model._errors import held_out_errors, judged
-from randsmap.model._parametric import kernel_search
+from randsmap.model._parametric import check_pairs, kernel_search
 
 
 def choose_parametric(
@@ -82,8 +82,7 @@ def choose_parametric(
     check_samples(parameters=parameters, snapshots=snapshots, groups=groups)
     X = as_columns(parameters)
     X = as_array(X, "parameters", min_rows=2)
-    if len(X) != np.shape(snapshots)[0]:
-        raise ValueError(f"parameters and snapshots must have as many rows, got {len(X)} and {np.shape(snapshots)[0]}")
+    check_pairs(X, snapshots)
     kept = {"invariants": invariants, "cell_weights": cell_weights, "bounds": bounds}
     if models is None:
         models = _plain_models(snapshots, kept)
