@@ -9,11 +9,17 @@ from matplotlib.figure import Figure
 import randsmap
 from randsmap.datasets import make_lwr
 
-BLUE, VERMILION, GREY, TEXT = "#2a86d6", "#d55e00", "#8a8a8a", "#808080"  # legible on white and on black
+BLUE, VERMILION, GREY, TEXT = "#2a86d6", "#d55e00", "#8a8a8a", "#767676"  # legible on white and on black
 STYLE = {"font.size": 8, "svg.fonttype": "path", "svg.hashsalt": "hero", "axes.spines.top": False} | {
     "axes.spines.right": False,
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), TEXT),
 }
+
+
+def gallery_style(gallery_conf, name):
+    """Of the gallery's figures, on the site alone: transparent, for light and dark pages."""
+    matplotlib.rcParams.update({key: value for key, value in STYLE.items() if not key.startswith("svg")})
+    matplotlib.rcParams.update({"savefig.transparent": True, "font.size": 10, "legend.frameon": False})
 
 
 def decoded_field(ax):

@@ -1,8 +1,8 @@
 """
-Decoders beside one another
-===========================
+Six decoders compared
+=====================
 
-The same latents and fields, six decoders: their errors on fields that were left out, and the time of a decode.
+Six decoders of the same coordinates: errors of fields that were left out, and times.
 """
 
 import time
@@ -15,8 +15,8 @@ import randsmap
 from randsmap.datasets import make_s_curve
 
 # %%
-# Points of an S-curve in 20 dimensions: folded, so that a linear method needs many coordinates. The second eigenvector
-# that is not a function of the first is looked for (``select="non-harmonic"``).
+# Points of an S-curve in 20 dimensions. The curve is folded, so that a linear method needs many coordinates. The
+# encoder selects the second eigenvector that is not a function of the first (``select="non-harmonic"``).
 
 points = make_s_curve(900, random_state=0).data
 train, test = points[::2], points[1::2]
@@ -47,13 +47,13 @@ for name, decoder in decoders.items():
     print(f"{label:32} error {results[name][0]:6.2%}   fit {seconds[0]:6.3f} s   decode {seconds[1]:.3f} s")
 
 # %%
-# Which is best depends on the data; see :doc:`the table of measured errors </decoders>`. The search is the safe choice
-# as long as its time does not matter.
+# The best decoder depends on the data; see :doc:`the table of measured errors </decoders>`. The search is the safe
+# choice if its time does not matter.
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained", sharey=True)
 labels = list(results)[::-1]
 axes[0].barh(labels, [100 * results[name][0] for name in labels], color="C0")
 axes[0].set_xlabel("mean relative L2 error on test points, %")
 axes[1].barh(labels, [1e6 * results[name][2] / len(test) for name in labels], color="C1")
-axes[1].set(xlabel="decode, microseconds a point", xscale="log", xlim=(1, 1000))
+axes[1].set(xlabel="decode, microseconds per point", xscale="log", xlim=(1, 1000))
 plt.show()

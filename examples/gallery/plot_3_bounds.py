@@ -2,8 +2,7 @@
 Fields that stay nonnegative
 ============================
 
-Near a front, decoders overshoot: a density dips below zero on one side and exceeds its maximum on the other. Bounds
-remove both, and the mass is kept all the same.
+Decoders overshoot near a front, and densities become negative. Bounds remove this and conserve the mass.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +12,7 @@ from sklearn.base import clone
 import randsmap
 
 # %%
-# A block of density, at 300 places and widths: snapshots of 300 cells, each of mass 1.
+# A block of density at 300 positions and widths: snapshots of 300 cells, each of mass 1.
 
 x = (np.arange(300) + 0.5) / 300
 
@@ -48,7 +47,7 @@ ax.set(xlabel="x", ylabel="density")
 ax.legend()
 
 # %%
-# Over 500 new points: the error never grows, because the truth lies within the bounds.
+# At 500 new points the error never grows, because the reference lies within the bounds.
 
 new = np.random.default_rng(1).uniform((0.3, 0.08), (0.7, 0.16), (500, 2))
 truth = np.array([block(*point) for point in new])

@@ -1,9 +1,8 @@
 """
-How far from the data
-=====================
+Leverage and extrapolation
+==========================
 
-A decoder gives a field for every latent point, of the right mass everywhere. ``leverage`` says how far the training
-fields support it.
+A decoder returns a field at every point. ``leverage`` measures how far the training data support it.
 """
 
 import warnings
@@ -14,7 +13,7 @@ import numpy as np
 import randsmap
 
 # %%
-# Bumps whose place and width are known, trained on an annulus of parameters: nothing in its middle, nothing outside.
+# Bumps of known position and width. The training points fill an annulus of the plane: none in its middle, none outside.
 
 x = (np.arange(200) + 0.5) / 200
 
@@ -30,7 +29,7 @@ latents = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)])
 decoder = randsmap.KernelDecoder("gaussian", regularization=1e-8, invariants="mass").fit(latents, bump(latents))
 
 # %%
-# Leverage and error over the plane. The contour is ``leverage_limit_``, beyond which fields may be far off.
+# Leverage and error over the plane. The contour is ``leverage_limit_``, beyond which fields may be inaccurate.
 
 grid = np.linspace(-2, 2, 81)
 plane = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
@@ -45,12 +44,12 @@ for ax, values, label in zip(axes, (leverage, error), ("leverage", "relative L2 
     picture = ax.pcolormesh(grid, grid, logarithms, cmap="viridis", rasterized=True)
     ax.contour(grid, grid, leverage.reshape(81, 81), [decoder.leverage_limit_], colors="w")
     ax.plot(*latents.T, "k.", ms=2)
-    ax.set(xlabel="latent 1", aspect="equal", title=label)
+    ax.set(xlabel="$z_1$", aspect="equal", title=label)
     figure.colorbar(picture, ax=ax, label="log10")
-axes[0].set_ylabel("latent 2")
+axes[0].set_ylabel("$z_2$")
 
 # %%
-# The two go together, and the mass is right in every field.
+# Leverage and error grow together. The mass is exact in every field.
 
 beyond = leverage > decoder.leverage_limit_
 print(f"limit {decoder.leverage_limit_:.2g}; points beyond it: {beyond.mean():.0%}")

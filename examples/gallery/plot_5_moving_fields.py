@@ -2,8 +2,7 @@
 Fields that move
 ================
 
-Waves on a ring take many latent coordinates, because a shifted field is far from the field itself.
-`ShiftRegistration` takes the shift out first and puts it back after decoding, without loss of mass.
+Waves need many coordinates. `ShiftRegistration` takes the shift out and puts it back, with the exact mass.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +17,7 @@ test = traffic.trajectories % 5 == 0
 train, held_out = traffic.data[~test], traffic.data[test]
 
 # %%
-# Three coordinates in all: modes of the fields as they are, and the shift with two coordinates of what is left.
+# Three coordinates in all: three modes of the fields, compared with the shift and two coordinates of the shape.
 
 decoder = randsmap.AutoDecoder(families=("gaussian", "matern", "thin-plate"), n_trials=8, random_state=0)
 models = {
@@ -31,10 +30,10 @@ for name, model in models.items():
     decoded[name] = model.inverse_transform(model.transform(held_out))
     error = randsmap.metrics.relative_l2(held_out, decoded[name]).mean()
     mass = abs(decoded[name].sum(axis=1) - 1).max()
-    print(f"{name:26} error {error:.1%} for trajectories not seen, mass off by {mass:.0e} at most")
+    print(f"{name:26} error {error:.1%} for unseen trajectories, largest mass error {mass:.0e}")
 
 # %%
-# A trajectory that was not seen, its two reconstructions, and the fields themselves with the shift taken out.
+# An unseen trajectory, its two reconstructions, and the same fields with the shift taken out.
 
 one = traffic.trajectories[test] == 5
 times = traffic.times[test][one]
@@ -42,8 +41,8 @@ phases = models["shift and two coordinates"].transform(held_out[one])[:, 0]
 cells = np.round(400 * phases / (2 * np.pi)).astype(int)
 registered = np.array([np.roll(field, -shift) for field, shift in zip(held_out[one], cells)])
 figure, axes = plt.subplots(2, 2, figsize=(10, 7), layout="constrained", sharex=True)
-panels = {"computed": held_out[one], **{name: fields[one] for name, fields in decoded.items()}}
-panels["computed, shift taken out"] = registered
+panels = {"reference": held_out[one], **{name: fields[one] for name, fields in decoded.items()}}
+panels["reference, shift taken out"] = registered
 for ax, (name, fields) in zip(axes.flat, panels.items()):
     plot_space_time(fields, times, ax=ax)
     ax.collections[0].set_clim(0, held_out[one].max())

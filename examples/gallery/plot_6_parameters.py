@@ -2,8 +2,7 @@
 Fields at new parameters
 ========================
 
-`ParametricModel` interpolates the latents of a model over parameters or times: a field for any parameter, decoded with
-its mass.
+`ParametricModel` interpolates the coordinates of a model over parameters or times, with the exact mass.
 """
 
 import matplotlib.pyplot as plt
@@ -13,13 +12,13 @@ from scipy.interpolate import LinearNDInterpolator
 import randsmap
 
 # %%
-# A pulse is carried along and spreads: the field at time t for a diffusivity is known at 120 pairs of the two.
+# A pulse moves and spreads. The field is known at 120 pairs of the time t and the diffusivity.
 
 x = (np.arange(400) + 0.5) / 400
 
 
 def pulse(parameters):
-    """Fields of mass 1 at (t, logarithm of the diffusivity), one a row."""
+    """Fields of mass 1 at (t, logarithm of the diffusivity), one per row."""
     t, diffusivity = parameters[:, :1], 10.0 ** parameters[:, 1:]
     fields = np.exp(-((x - 0.15 - 0.7 * t) ** 2) / (2 * (0.02**2 + 2 * diffusivity * t)))
     return fields / fields.sum(axis=1, keepdims=True)
@@ -31,14 +30,14 @@ known = np.concatenate([corners, np.random.default_rng(0).uniform(low, high, (11
 snapshots = pulse(known)
 
 # %%
-# The model finds latents of the fields; a regressor, `AutoDecoder` unless another is given, maps parameters to them.
+# The model encodes the fields. A regressor (`AutoDecoder` by default) maps parameters to latent coordinates.
 
 encoder = randsmap.POD(8, invariants="mass")
 decoder = randsmap.AutoDecoder(families=("gaussian", "matern", "thin-plate"), n_trials=12, random_state=0)
 parametric = randsmap.ParametricModel(randsmap.ManifoldModel(encoder, decoder)).fit(known, snapshots)
 
 # %%
-# Errors at 300 new pairs, beside those of a linear interpolation of the fields themselves, cell by cell.
+# Errors at 300 new pairs, compared with linear interpolation of the fields cell by cell.
 
 new = np.random.default_rng(1).uniform(low, high, (300, 2))
 truth = pulse(new)
@@ -47,7 +46,7 @@ linear = LinearNDInterpolator((known - low) / (high - low), snapshots)((new - lo
 for name, fields in {"ParametricModel": predicted, "linear interpolation": linear}.items():
     errors = randsmap.metrics.relative_l2(truth, fields)
     print(f"{name:22} error {errors.mean():.2%}, worst {errors.max():.1%}")
-print(f"mass off by {abs(predicted.sum(axis=1) - 1).max():.0e} at most")
+print(f"largest mass error {abs(predicted.sum(axis=1) - 1).max():.0e}")
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharex=True)
 for ax, number in zip(axes, np.argsort(new[:, 0])[[60, 150, 240]]):
