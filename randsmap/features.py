@@ -1,7 +1,7 @@
-"""Feature maps of latent coordinates, most of them random: the fixed, nonlinear first layer of the decoders.
+"""Feature maps of latent coordinates: the fixed, nonlinear first layer of the decoders.
 
-Each is a scikit-learn transformer from latent points (n, d) to features (n, P), without the bias
-column (decoders add it); the random ones are of the form ``scale * act(X @ weights_ + offsets_)``.
+Each is a scikit-learn transformer from latent points (n, d) to features (n, P), without the bias column (decoders add
+it). The random ones have the form ``scale * act(X @ weights_ + offsets_)``.
 """
 
 from __future__ import annotations
@@ -38,24 +38,17 @@ _Values = NDArray[np.float64]
 
 
 # -- The paper's draws -----------------------------------------------------------------------------
-
-
 def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. (fourierrand), as columns of (d, P).
 
-    The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel
-    exp(-|y - y'|^2 / (2 length_scale^2)), the expectation of the features' products by Bochner's
-    theorem (Rahimi and Recht 2007; paper Eq. (expectedcosines)).
+    The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel that the features'
+    products have in the mean, exp(-|y - y'|^2 / (2 length_scale^2)) (Bochner's theorem; Eq. (expectedcosines)).
     """
     return rng.standard_normal((P, d)).T / np.broadcast_to(length_scale, d)[:, None]
 
 
 def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
-    """Gaussian frequencies orthogonal in groups of d, as columns of (d, P).
-
-    The directions of a group are a Haar-distributed orthogonal matrix, the lengths independent
-    chi(d) (F. X. Yu et al., Orthogonal random features, NIPS 2016).
-    """
+    """Gaussian frequencies orthogonal in groups of d, as columns of (d, P): Haar directions, independent lengths."""
     groups = -(-P // d)
     with blas_threads(1):  # the same bits for any number of threads
         Q, R = np.linalg.qr(rng.standard_normal((groups, d, d)))
@@ -70,18 +63,13 @@ def draw_phases(rng: Any, P: int) -> _Values:
     return rng.uniform(0.0, 2 * np.pi, P)
 
 
-def draw_multiscale_frequencies(
-    rng: Any, d: int, P: int, n_scales: int, low: float, high: float
-) -> tuple[_Values, _Values]:
-    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. (double-sum), as (d, P), and the scales sigma_q ~ U[low, high).
+def draw_multiscale_frequencies(rng: Any, d: int, P: int, Q: int, low: float, high: float) -> tuple[_Values, _Values]:
+    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. (double-sum), as (d, P), and the Q scales sigma_q ~ U[low, high).
 
-    Each of the Q scales (U[a, b) in Sec. 4.2) gets P // Q frequencies in turn, the first P % Q scales one more.
+    Each scale gets P // Q frequencies in turn, the first P % Q scales one more.
     """
-    scales = rng.uniform(low, high, n_scales)
-    share, rest = divmod(P, n_scales)
-    counts = np.full(n_scales, share)
-    counts[:rest] += 1
-    return rng.standard_normal((P, d)).T * np.repeat(scales, counts), scales
+    scales = rng.uniform(low, high, Q)
+    return rng.standard_normal((P, d)).T * np.repeat(scales, P // Q + (np.arange(Q) < P % Q)), scales
 
 
 def draw_centers(rng: Any, X: _Values, P: int) -> _Values:
@@ -93,16 +81,6 @@ def draw_centers(rng: Any, X: _Values, P: int) -> _Values:
 
 
 # -- Parameters ------------------------------------------------------------------------------------
-
-
-def check_n_features(n_features: Any, n_samples: int) -> int:
-    """Number of features P: n_features itself if integral, else that multiple of n_samples."""
-    if isinstance(n_features, numbers.Integral):
-        return check_count(n_features, "n_features")
-    multiple = check_number(n_features, "n_features", low=0.0, strict_low=True)
-    return max(1, round(multiple * n_samples))
-
-
 def check_length_scale(length_scale: Any, d: int, name: str = "length_scale") -> Any:
     """Length scale(s): a positive float, or a vector (d,) of them."""
     if np.ndim(length_scale) == 0:
@@ -125,23 +103,33 @@ def check_latent_box(latent_box: Any, d: int) -> _Values:
     try:
         low, high = np.asarray(latent_box) if hasattr(latent_box, "iloc") else latent_box  # of a table, its rows
     except (TypeError, ValueError):
-        raise ValueError(
-            f"latent_box must be (low, high), two numbers or two vectors of length {d}, got {latent_box!r}"
-        ) from None
-    ends = [
-        as_array(np.full(d, check_number(end, "latent_box")) if np.ndim(end) == 0 else end, "latent_box", (d,))
-        for end in (low, high)
-    ]
-    if not (ends[0] <= ends[1]).all():
+        expected = f"(low, high), two numbers or two vectors of length {d}"
+        raise ValueError(f"latent_box must be {expected}, got {latent_box!r}") from None
+    ends = [np.full(d, check_number(end, "latent_box")) if np.ndim(end) == 0 else end for end in (low, high)]
+    box = np.stack([as_array(end, "latent_box", (d,)) for end in ends])
+    if (box[0] > box[1]).any():
         raise ValueError(f"latent_box must have low <= high in each coordinate, got {latent_box!r}")
-    return np.stack(ends)
+    return box
 
 
 _TEXTS = {
     "points": """\
 X : array-like of shape (n, d)
     Latent points.""",
+    "out": """\
+out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
+    Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.""",
+    "returns_features": """\
+Returns
+-------
+features : ndarray of shape (n, P)
+    float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.""",
+    "returns_monomials": "Returns\n-------\nndarray of shape (n, P), float64",
     "ignored": "y : ignored",
+    "latent_scale": """\
+latent_scale : array-like of shape (d,), default=None
+    Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are then divided
+    by the units, so that `transform` takes points as they are. None: 1.""",
     "returns_fit": """\
 Returns
 -------
@@ -164,13 +152,10 @@ sklearn.exceptions.NotFittedError
 ValueError, TypeError
     If X is not a finite matrix with the number of columns seen in `fit`.""",
 }
-
-
 _documented = partial(document, texts=_TEXTS)
 
+
 # -- Transformers ----------------------------------------------------------------------------------
-
-
 @_documented
 @estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -204,22 +189,16 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def fit(self, X: ArrayLike, y: Any = None, *, latent_scale: ArrayLike | None = None) -> Self:
         """Draw the weights.
 
-        Parameters
-        ----------
-        {points}
-        y : ignored
-        latent_scale : array-like of shape (d,), default=None
-            Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are
-            then divided by the units, so that `transform` takes points as they are. None: 1.
-
-        {returns_fit}
+        {points} {ignored} {latent_scale} {returns_fit}
         """
         with restored_on_error(self):
             rng = check_random_state(self.random_state)
             X = validate_data(self, X, reset=True)
-            given = check_parameters(self)
-            P = check_n_features(self.n_features, X.shape[0])
-            d = X.shape[1]
+            given, P, d = check_parameters(self), self.n_features, X.shape[1]
+            if isinstance(P, numbers.Integral):
+                P = check_count(P, "n_features")
+            else:
+                P = max(1, round(check_number(P, "n_features", low=0.0, strict_low=True) * len(X)))
             scale = np.full(d, 1.0 if latent_scale is None else check_length_scale(latent_scale, d, "latent_scale"))
             drawn = self.draw(rng, X / scale, P, scale, given)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
@@ -242,26 +221,14 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
     def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
         """Features of latent points.
 
-        Parameters
-        ----------
-        {points}
-        out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
-            Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.
-
-        Returns
-        -------
-        features : ndarray of shape (n, P)
-            float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.
-
-        {raises}
-            If out has the wrong shape, type or layout or shares memory with X.
+        {points} {out} {returns_features} {raises}
+            If `out` has the wrong shape, type or layout, or shares memory with X.
         """
         check_fitted(self, "weights_")
         given, X = X, validate_data(self, X, reset=False, min_samples=1)
         single = (given if isinstance(given, np.ndarray) else np.asarray(given)).dtype == np.float32
         activation, weights, offsets, scale = self.activation_parameters()
-        shape = len(X), weights.shape[1]
-        out = check_out(out, shape, dtype=np.float32 if single else np.float64, apart=given)
+        out = check_out(out, (len(X), weights.shape[1]), dtype=np.float32 if single else np.float64, apart=given)
 
         def block(part):
             values = np.empty(out[part].shape) if single else out[part]
@@ -284,9 +251,8 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         out = np.empty((n, P, d))
 
         def block(part):
-            points = X[part]
-            slopes = np.empty((len(points), P))
-            _gradient_kernel.slopes(activation, points, weights, offsets, scale, slopes)
+            slopes = np.empty(out[part].shape[:2])
+            _gradient_kernel.slopes(activation, X[part], weights, offsets, scale, slopes)
             for j in range(d):
                 np.multiply(slopes, weights[j], out=out[part, :, j])
 
@@ -294,10 +260,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return out
 
     def activation_parameters(self) -> tuple[int, _Values, _Values, float]:
-        """Activation, weights, offsets and scale of the map scale * act(X @ weights_ + offsets_), for the kernels.
-
-        The scale is sqrt(2 / P) for cosines, the normalisation of Eq. (fourierrand), else 1.
-        """
+        """Activation, weights, offsets and scale for the kernels: sqrt(2 / P) of cosines (Eq. fourierrand), else 1."""
         scale = float(np.sqrt(2.0 / self.weights_.shape[1])) if self._activation == COSINE else 1.0
         return self._activation, self.weights_, self.offsets_, scale
 
@@ -320,8 +283,7 @@ def _block_rows(out):
 class FourierFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
 
-    Products of two feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, with an error that
-    falls as P^(-1/2).
+    Products of feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, to an error of P^(-1/2).
 
     Parameters
     ----------
@@ -330,8 +292,7 @@ class FourierFeatures(_RandomFeatures):
     paired
         cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases.
     orthogonal
-        Frequencies in groups of d that are orthogonal to one another (before division by the length scale), each
-        with the Gaussian distribution. No effect for d = 1.
+        Frequencies in groups of d that are orthogonal to one another (before division by the length scale).
 
     See Also
     --------
@@ -383,13 +344,12 @@ class FourierFeatures(_RandomFeatures):
 class MaternFeatures(_RandomFeatures):
     """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
 
-    Products of two feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias,
-    with an error that falls as P^(-1/2).
+    Products of feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias.
 
     Parameters
     ----------
     length_scale
-        Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.
+        As of `FourierFeatures`.
     nu
         Smoothness: `KernelDecoder` has 1.5 and 2.5; for nu to infinity the kernel is Gaussian.
 
@@ -428,8 +388,7 @@ class MaternFeatures(_RandomFeatures):
 class MultiscaleFourierFeatures(_RandomFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
-    Products of two feature vectors estimate the mean over q of exp(-scales_[q]^2 |y - y'|^2 / 2),
-    each scale weighted by its share of the features.
+    Products of feature vectors estimate the mean of exp(-scales_[q]^2 |y - y'|^2 / 2) over the scales q.
 
     Parameters
     ----------
@@ -438,8 +397,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
     min_frequency
         Lower end of the interval.
     n_scales
-        Number Q of scales, sigma_q ~ U[min_frequency, max_frequency). When Q does not divide P, the first scales
-        get one feature more; with Q > P, the last scales get none.
+        Number Q of scales, uniform in the interval. The first P % Q of them have one feature more than the others.
 
     Attributes
     ----------
@@ -479,8 +437,8 @@ class SigmoidFeatures(_RandomFeatures):
     slope
         Weights are drawn from U[-slope, slope) in each coordinate.
     latent_box
-        Box of the centres, in the units of the latent coordinates; a number is used for each coordinate. None: the
-        bounding box of the training points. With a box, nothing but d depends on the training points.
+        Box of the centres, of which a number holds for each coordinate. With a box, nothing but d depends on the
+        training points. None: their bounding box.
 
     Notes
     -----
@@ -552,10 +510,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     array([[2., 3., 4., 6., 9.]])
     """
 
-    center_: _Values
-    powers_: NDArray[np.intp]
-    n_features_in_: int
-
     _state = {
         "n_features_in_": Count("d"),
         "center_": Array("d"),
@@ -581,15 +535,7 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
     def transform(self, X: ArrayLike) -> _Values:
         """Values of the monomials at latent points.
 
-        Parameters
-        ----------
-        {points}
-
-        Returns
-        -------
-        ndarray of shape (n, P)
-
-        {raises}
+        {points} {returns_monomials} {raises}
         """
         Y = self._less_center(X)
         out = np.ones((len(Y), len(self.powers_)))

@@ -85,7 +85,7 @@ def _regressor(kind: str, alike: bool, length: float, strength: float, states: _
     if kind in ("gaussian", "thin-plate") and m > 2 * p:  # with fewer pairs a linear trend takes them all
         return KernelDecoder(kind, length_scale=length, latent_scale=units, degree=1, regularization=strength)
     degree = 2 if kind == "quadratic" and m > p * (p + 3) else 1
-    return RFNNDecoder(MonomialFeatures(degree), latent_scale=units, regularization=strength * m)  # type: ignore[call-arg]
+    return RFNNDecoder(MonomialFeatures(degree), latent_scale=units, regularization=strength * m)
 
 
 # -- Trajectories ----------------------------------------------------------------------------------
