@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -28,6 +28,7 @@ from randsmap.studies._result import (
     documented,
     features_text,
     legend,
+    slot,
     split_tables,
     summary_text,
     table_text,
@@ -63,18 +64,8 @@ _LEGEND = {"fontsize": 8, "frameon": False, "ncols": 2}
 def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
     """Write the report of a study into a folder.
 
-    {result}
-    folder : path
-        Created if missing.
-
-    Returns
-    -------
-    Path
-        The file, ``report.html`` in the folder, written whole or not at all.
-
-    {no_jinja}
-
-    {run}
+    {result} {folder} {returns_page} {no_jinja} {run}
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     studies.write_report(result, folder).name
     'report.html'
     """
@@ -85,21 +76,19 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
         title=result.title,
         result=result,
         sentences=_sentences(result, claims),
-        parts=[_part(result, part) for part in result.part_names],
+        parts=[
+            {
+                "name": f"N = {part[1:]}",
+                "summary": summary_text(result.part_rows(part)),
+                "tables": [(title, table_text(rows)) for title, rows in split_tables(result.part_rows(part))],
+                "pictures": drawn(part_pictures(result, part)),
+            }
+            for part in result.part_names
+        ],
         verdicts=_by_verdict(claims),
         legend=legend(result.rows),
         edges=_edges(result),
     )
-
-
-def _part(result: StudyResult, part: str) -> dict[str, Any]:
-    """Content of the page for one training size."""
-    return {
-        "name": f"N = {part[1:]}",
-        "summary": summary_text(result.part_rows(part)),
-        "tables": [(title, table_text(rows)) for title, rows in split_tables(result.part_rows(part))],
-        "pictures": drawn(part_pictures(result, part)),
-    }
 
 
 def _by_verdict(claims: Sequence[Claim]) -> list[tuple[str, str, list[Claim]]]:
@@ -118,14 +107,8 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
     folder : path
         The folder that holds the studies' folders. Reports are linked if they are there.
 
-    Returns
-    -------
-    Path
-        The file, ``index.html`` in the folder.
-
-    {no_jinja}
-
-    {run}
+    {returns_page} {no_jinja} {run}
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     studies.write_index([result], folder).name
     'index.html'
     """
@@ -143,30 +126,23 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 def _edges(result):
     """The tuned values that are on an edge of their grid."""
     return [
-        f"{_named(row)}, N = {row['n_train']}: "
+        f"{case_text(*slot(row))}, N = {row['n_train']}: "
         f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"
         for row in result.rows
         if row["on_edge"] and row["split"] == result.rows[0]["split"]
     ]
 
 
-def _named(row):
-    return case_text(row["decoder"], row["features_per_sample"])
-
-
 def _best(rows, quantity="rel_l2"):
     """Least test error, and the decoder that has it, in words; "" if no row has one."""
     best = best_rows(rows, quantity)
-    return f"{percent(best[0][f'{quantity}_median'])}, by {_named(best[0])}" if best else ""
+    return f"{percent(best[0][f'{quantity}_median'])}, by {case_text(*slot(best[0]))}" if best else ""
 
 
 def _largest_mass_error(rows, kind, closed_form=False):
     """Largest mass error of decoders of a kind, in the paper's closed form or not, in words; "" if there is none."""
-    errors = [
-        row["conservation_median"]
-        for row in rows
-        if row["decoder"].startswith(kind) and row["decoder"].endswith("-training") == closed_form
-    ]
+    of_kind = [row for row in rows if row["decoder"].startswith(kind)]
+    errors = [row["conservation_median"] for row in of_kind if row["decoder"].endswith("-training") == closed_form]
     known = [error for error in errors if error is not None]
     return f"{max(known):.1e}" if known else ""
 
@@ -198,13 +174,9 @@ def _sentences(result, claims):
 
 def _summary(result):
     """Cells of the index: lowest test error, conservation, edges, runs."""
-    runs = f"{result.options['runs']} runs, seed {result.options['seed']}"
-    return (
-        _best(result.rows),
-        _largest_mass_error(result.rows, "RANDSMAP"),
-        str(len(_edges(result))),
-        f"{runs}, quick" if result.options["quick"] else runs,
-    )
+    options = result.options
+    runs = f"{options['runs']} runs, seed {options['seed']}{', quick' if options['quick'] else ''}"
+    return _best(result.rows), _largest_mass_error(result.rows, "RANDSMAP"), str(len(_edges(result))), runs
 
 
 def _link(result, folder):
@@ -236,11 +208,7 @@ def part_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
 
 def _errors_and_times(rows):
     """Errors and times of all decoders, one row per decoder, ours next to the paper's."""
-    slots = [
-        (best["decoder"], fraction)
-        for best in best_rows(rows)
-        for fraction in dict.fromkeys(row["features_per_sample"] for row in rows if row["decoder"] == best["decoder"])
-    ]
+    slots = [key for best in best_rows(rows) for key in dict.fromkeys(map(slot, rows)) if key[0] == best["decoder"]]
     theirs = any(row[f"paper_{quantity}_median"] is not None for row in rows for _, quantity, _ in _OVERVIEW)
     masses = any(row["conservation_median"] is not None for row in rows)
     panels = [panel for panel in _OVERVIEW if masses or panel[1] != "conservation"]
@@ -259,11 +227,11 @@ def _overview(rows, slots, panels, width, theirs):
     dot = {"markersize": 4, "elinewidth": 1.2, "color": OURS, "zorder": 3}
     figure = plotting.new_figure((width, 0.165 * len(slots) + 0.9))  # inches that a line of small text takes
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    place = {slot: k for k, slot in enumerate(slots)}
+    place = {key: k for k, key in enumerate(slots)}
     banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
     for ax, (split, quantity, name) in zip(axes, panels):
-        shown = [row for row in rows if row["split"] == split and _slot(row) in place]
-        heights = [place[_slot(row)] for row in shown]
+        shown = [row for row in rows if row["split"] == split and slot(row) in place]
+        heights = [place[slot(row)] for row in shown]
         marks = [_marks(ax, shown, heights, quantity, **dot)]
         marks += [_marks(ax, shown, heights, f"paper_{quantity}", **ring)] if theirs else []
         ax.set_xscale("log")
@@ -277,22 +245,14 @@ def _overview(rows, slots, panels, width, theirs):
             if label in banded:
                 ax.axhspan(y - 0.5, y + 0.5, color="0.96", zorder=0)
         ax.set_axisbelow(True)
-    axes[0].set_yticks(range(len(slots)), [_slot_text(slots, k) for k in range(len(slots))])
+    names = [  # each decoder's once
+        features_text(fraction) if before == label else case_text(plotting.plain(label), fraction)
+        for (before, _), (label, fraction) in pairwise([(None, None), *slots])
+    ]
+    axes[0].set_yticks(range(len(slots)), names)
     axes[0].set_ylim(len(slots) - 0.5, -0.5)
     figure.legend(marks, ("ours", "the paper's")[: len(marks)], loc="outside upper left", **_LEGEND)
     return figure
-
-
-def _slot(row):
-    return row["decoder"], row["features_per_sample"]
-
-
-def _slot_text(slots, k):
-    """The decoder's name, once, and the feature count."""
-    label, fraction = slots[k]
-    if k and slots[k - 1][0] == label:
-        return features_text(fraction)
-    return case_text(plotting.plain(label), fraction)
 
 
 def _marks(ax, rows, heights, quantity, **style):
@@ -313,19 +273,14 @@ def _decoded(arrays, *keys):
         found = [arrays.get(f"decoder/{label}/{key}") for key in ("errors", *keys)]
         if any(array is None for array in found):
             continue
-        error, color = float(found[0].mean()), _kind(label)
+        error, color = float(found[0].mean()), TUNED_ENCODER
+        if not label.endswith("-encoder"):
+            color = next((color for starts, color in KINDS.items() if label.startswith(starts)), OTHER_KIND)
         if color not in best or error < best[color][0]:
             fraction = float(arrays.get(f"decoder/{label}/features_per_sample", np.nan))
             title = case_text(label, None if np.isnan(fraction) else fraction)
             best[color] = error, (title, color, *found[1:])
     return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
-
-
-def _kind(label):
-    """Kind of a decoder, as the colour that stands for it."""
-    if label.endswith("-encoder"):
-        return TUNED_ENCODER
-    return next((color for starts, color in KINDS.items() if label.startswith(starts)), OTHER_KIND)
 
 
 def _elevation(dataset):
@@ -422,7 +377,8 @@ def _one_field(arrays, dataset):
     if truth.ndim == 1:
         options = {"positions": x}
     elif x is not None and y is not None:
-        n_columns, options = (2, 1), {"extent": [_length(x), _length(y)], "mask": mask}  # of corridors
+        extent = [float(np.ptp(plotting.cell_edges(centers))) or 1.0 for centers in (x, y)]
+        n_columns, options = (2, 1), {"extent": extent, "mask": mask}  # of corridors
     label = f"{'intensity' if dataset == 'mri' else 'density'} (share of the total)"
     figures = (
         plotting.plot_reconstructions(truth, fields, label=label, width=w, n_columns=n, **options)
@@ -434,11 +390,6 @@ def _one_field(arrays, dataset):
         + ("the same scale." if truth.ndim == 1 else "one logarithmic scale."),
         *figures,
     )
-
-
-def _length(centers):
-    edges = plotting.cell_edges(centers)
-    return float(edges[-1] - edges[0]) or 1.0
 
 
 def _error_against_intrinsic(arrays):

@@ -33,10 +33,13 @@ Row = dict[str, Any]
 MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
 
 _TEXTS: dict[str, Any] = {
-    "result": """\
-Parameters
-----------
-result : StudyResult""",
+    "result": "result : StudyResult",
+    "folder": "folder : path\n    Created if missing.",
+    "path": "path : path\n    It is replaced as a whole, or not at all.",
+    "rows": "rows : list of dict\n    Such as `StudyResult.rows`.",
+    "unwritten": "Raises\n------\nOSError\n    If a file cannot be written.",
+    "returns_page": "Returns\n-------\nPath\n    The file, written whole or not at all.",
+    "no_jinja": "Raises\n------\nImportError\n    If jinja2 is not installed.",
     "study": """\
 Returns
 -------
@@ -47,19 +50,6 @@ Examples
 >>> from randsmap import studies
 >>> studies.hughes_study().sizes, studies.s_curve_study().encoder.n_components
 (((5000, 5000, 20000),), 2)""",
-    "path": """\
-path : path
-    It is replaced as a whole, or not at all.
-
-Raises
-------
-OSError
-    If the file cannot be written.""",
-    "no_jinja": """\
-Raises
-------
-ImportError
-    If jinja2 is not installed.""",
     "run": """\
 Examples
 --------
@@ -67,7 +57,15 @@ Examples
 >>> from randsmap import studies
 >>> study = studies.s_curve_study()
 >>> with tempfile.TemporaryDirectory() as folder:
-...     result = studies.run_study(study, out=folder, quick=True, decoders=["POD"], progress=False)""",
+...     result = studies.run_study(study, out=folder, quick=True, decoders=["POD"], progress=False)
+...     studies.write_csv(result.rows, pathlib.Path(folder, "table.csv"))
+...     studies.write_markdown(result, pathlib.Path(folder, "table.md"))
+...     studies.load_result(folder).rows == result.rows
+True
+>>> result.part_names, studies.table_text(result.part_rows("N1000", "test"))[0][:2]
+(['N1000'], ('decoder', 'P/N'))
+>>> studies.format_table(result.rows, studies.terminal_width()).splitlines()[0]
+'N = 1000, training set'""",
 }
 documented = partial(document, texts=_TEXTS)
 
@@ -96,8 +94,6 @@ class StudyResult:
     arrays : dict of str to ndarray
 
     {run}
-    >>> result.part_names, len(result.part_rows("N1000", "test"))
-    (['N1000'], 1)
     """
 
     name: str
@@ -135,22 +131,9 @@ class StudyResult:
 
 @documented
 def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
-    """Write result.json and figures.npz, each of them whole or not at all.
+    """Write result.json and figures.npz, each of them whole or not at all: `run_study` does.
 
-    {result}
-    folder : path
-        Created if missing.
-
-    Raises
-    ------
-    OSError
-        If they cannot be written.
-
-    {run}
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     studies.save_result(result, folder)
-    ...     studies.load_result(folder).rows == result.rows
-    True
+    {result} {folder} {unwritten} {run}
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -180,8 +163,6 @@ def load_result(folder: str | os.PathLike[str]) -> StudyResult:
         If the folder holds no finished study or its files are damaged.
 
     {run}
-    ...     studies.load_result(folder).rows == result.rows
-    True
     """
     folder = Path(folder)
     try:
@@ -203,24 +184,17 @@ def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
     configuration = json.loads(json.dumps(configuration))  # as it will be read
     folder.mkdir(parents=True, exist_ok=True)
     pieces, path = folder / "pieces", folder / "config.json"
-    try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
+    if not path.exists():
         if pieces.exists():
-            raise ValueError(
-                f"{folder} holds pieces of a study but no config.json; remove it or choose another folder"
-            ) from None
+            raise ValueError(f"{folder} holds pieces of a study but no config.json; remove it or choose another folder")
         write_atomically(path, lambda file: file.write(json.dumps(configuration, indent=1).encode()))
-        found = configuration
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged; remove {folder} or choose another folder")
-    if found != configuration:
-        differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
-        raise ValueError(
-            f"{folder} holds another configuration (different: {', '.join(differing)}); choose another folder"
-        )
+    try:
+        found = {**json.loads(path.read_text())}
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} is damaged; remove {folder} or choose another folder") from None
+    differing = sorted(k for k in configuration.keys() | found.keys() if configuration.get(k) != found.get(k))
+    if differing:
+        raise ValueError(f"{folder} holds another configuration (different: {', '.join(differing)}); choose another")
     pieces.mkdir(exist_ok=True)
     return pieces
 
@@ -270,6 +244,11 @@ def case_text(label: str, fraction: float | None) -> str:
     return label if fraction is None else f"{label}, {features_text(fraction)}"
 
 
+def slot(row: Row) -> tuple[str, float | None]:
+    """A row's decoder and its P / N, if it draws features."""
+    return row["decoder"], row["features_per_sample"]
+
+
 def paper_rows() -> list[Row]:
     """The result tables of the paper (App. E-I) with the keys of our rows; errors are fractions."""
     rows: list[Row] = json.loads(data_file("paper_tables.json"))
@@ -299,16 +278,9 @@ def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
 
 @documented
 def write_csv(rows: Iterable[Row], path: Path) -> None:
-    """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty.
+    """Write the rows as CSV; numbers keep all their digits, gaps stay empty.
 
-    Parameters
-    ----------
-    rows : iterable of dict
-        Such as `StudyResult.rows`.
-    {path}
-
-    {run}
-    ...     studies.write_csv(result.rows, pathlib.Path(folder, "table.csv"))
+    {rows} {path} {unwritten} {run}
     """
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
@@ -323,19 +295,16 @@ def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple
 
     Parameters
     ----------
-    rows : list of dict
-        Of one table: `StudyResult.part_rows`.
+    {rows}
     without : collection of str, default=()
         Columns to leave out: keys of the rows without ``_median``, or "percentiles".
 
     Returns
     -------
     list of tuple of str
-        The header first. Columns without any number, such as the mass of a manifold, are left out.
+        The header first, without columns that have no number.
 
     {run}
-    >>> studies.table_text(result.part_rows("N1000", "test"), ["percentiles"])[0][:2]
-    ('decoder', 'P/N')
     """
     columns = _first_columns(rows)
     if "hyperparameter" not in without:
@@ -363,8 +332,8 @@ def best_rows(rows: Iterable[Row], quantity: str = "rel_l2") -> list[Row]:
 def summary_text(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """`table_text` of one training size in short: each decoder at its best feature count, the best first."""
     best = best_rows(rows)
-    train = {(row["decoder"], row["features_per_sample"]): row for row in rows if row["split"] == "train"}
-    others = [train.get((row["decoder"], row["features_per_sample"]), row) for row in best]
+    train = {slot(row): row for row in rows if row["split"] == "train"}
+    others = [train.get(slot(row), row) for row in best]
     columns = [*_first_columns(best), ("test L2", *percents([row["rel_l2_median"] for row in best]))]
     if _any_value(best, "paper_rel_l2_median"):
         columns.append(("paper", *percents([row["paper_rel_l2_median"] for row in best])))
@@ -425,19 +394,16 @@ def _any_value(rows, key):
     return any(row[key] is not None for row in rows)
 
 
+@documented
 def terminal_width() -> int:
     """Characters of a line of the terminal.
 
     Returns
     -------
     int
-        80 where there is no terminal, unless COLUMNS says otherwise.
+        COLUMNS if that is set; 80 without a terminal.
 
-    Examples
-    --------
-    >>> from randsmap.studies import terminal_width
-    >>> terminal_width() > 0
-    True
+    {run}
     """
     return shutil.get_terminal_size((80, 24)).columns
 
@@ -448,7 +414,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
 
     Parameters
     ----------
-    rows : list of dict
+    {rows}
     width : int, default=None
         Characters of a line: columns that do not fit are left out and listed, then names are cut. By default
         `terminal_width`.
@@ -459,8 +425,6 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
         Lines, with a legend at the end.
 
     {run}
-    >>> print(studies.format_table(result.rows).splitlines()[0])
-    N = 1000, training set
     """
     width = terminal_width() if width is None else width
     tables = split_tables(rows)
@@ -492,8 +456,7 @@ def _column_name(key):
 
 def _with_short_names(lines, width):
     """The lines with names of at least six characters, cut so that the table fits."""
-    others = [max(map(len, column)) + 2 for column in list(zip(*lines))[1:]]
-    longest = max(6, width - sum(others))
+    longest = max(6, width - sum(max(map(len, column)) + 2 for column in list(zip(*lines))[1:]))
     return [(name if len(name) <= longest else f"{name[: longest - 2]}..", *cells) for name, *cells in lines]
 
 
@@ -514,28 +477,18 @@ def _aligned(lines):
 def write_markdown(result: StudyResult, path: Path) -> None:
     """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper.
 
-    {result}
-    {path}
-
-    {run}
-    ...     studies.write_markdown(result, pathlib.Path(folder, "table.md"))
-    ...     print(pathlib.Path(folder, "table.md").read_text().splitlines()[0])
-    ## S-curve in 20 dimensions (M = 20)
+    {result} {path} {unwritten} {run}
     """
-    lines = [
-        f"## {result.title}",
-        "",
-        f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap {result.version}.",
-        "",
-    ]
+    origin = f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap {result.version}."
+    lines = [f"## {result.title}", "", origin, ""]
     lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
     for title, table in split_tables(result.rows):
-        header, *body = map(markdown_row, table_text(table))
-        lines += [f"### {title}", "", header, "| --- " * len(table_text(table)[0]) + "|", *body, ""]
+        texts = table_text(table)
+        header, *body = map(markdown_row, texts)
+        lines += [f"### {title}", "", header, "| --- " * len(texts[0]) + "|", *body, ""]
     lines += [f"{text}  " for text in legend(result.rows)]
     lines += ["", "Readings and caveats:", "", *(f"- {note}" for note in result.notes), ""]
-    text = "\n".join(lines)
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_atomically(path, lambda file: file.write("\n".join(lines).encode()))
 
 
 # what Markdown and HTML would read as marks
