@@ -321,9 +321,9 @@ def test_bad_parameters_are_named(parameters, error, message):
         (dict(initial=np.ones(400)), r"0 in obstacles, got 1.0 in cell \(18, 4\)"),
         (dict(t_end=-1.0), "t_end"),
         (dict(times=[]), "empty"),
-        (dict(times=[2.0]), "exceed t_end"),
+        (dict(times=[2.0]), "between 0 and t_end"),
         (dict(times=[0.5, 0.2]), "ascending"),
-        (dict(times=[-0.5]), "negative"),
+        (dict(times=[-0.5]), "between 0 and t_end"),
         (dict(t_end=1e300), "2\\*\\*53"),
     ],
 )

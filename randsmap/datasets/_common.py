@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -28,23 +29,27 @@ Output = None | NDArray[np.float64] | str | os.PathLike[str]
 _Documented = TypeVar("_Documented", bound=Callable[..., Any])
 
 _TEXTS = {
+    "n_points": """\
+n_samples : int, default={n_samples}
+    Number of points.""",
+    "noise": """\
+noise : float, default={noise}
+    Standard deviation of the Gaussian noise.""",
     "seed": """\
 random_state : None, int, RandomState or Generator, default=None
     Seed. The data are the same for any number of threads.""",
     "runs": """\
-n_trajectories : int, default={n_trajectories}
-    Number of trajectories.
-snapshots_per_trajectory : int, default={snapshots_per_trajectory}
-    Number of snapshots of each, at most the number of its states, t_end / dt + 1.
+n_trajectories, snapshots_per_trajectory : int, default={n_trajectories}, {snapshots_per_trajectory}
+    Number of trajectories, and of the snapshots of each. They are drawn without replacement from its states.
 random_state : None, int, RandomState or Generator, default=None
     Seed. Trajectory i has a random stream of its own, so its data do not depend on the number of trajectories or
     threads.
 t_end, dt : float, default={t_end}, {dt}
-    Final time, and time step; the states are those at the multiples of dt up to t_end.""",
+    Final time, and time step; the states are those at the multiples of dt from 0 to t_end.""",
     "out": """\
 out : ndarray of the shape of ``data`` or path of a .npy file, default=None
-    Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which is written as
-    the data are computed and appears when it is complete; ``data`` is then its read-only memory map.
+    Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which appears when it is
+    complete; ``data`` is then its read-only memory map.
 progress : bool, default False
     Show a progress bar.""",
     "snapshots": """\
@@ -56,6 +61,31 @@ Raises
 ValueError, TypeError
     If an argument is out of range, `out` does not fit, or the Courant number of a solver is above 1 (the message states
     the largest admissible dt).""",
+    "curve": """\
+Parameters
+----------
+latents : array_like (n, 2)
+    Points of the curve, such as the latents of images of one full turn; the last is joined to the first.
+angles : array_like (n,), default=None
+    The points are taken in the order of these angles; by default in the order given.
+
+Returns
+-------
+int
+    Positive counter-clockwise, 0 if the curve does not go round its centroid.
+
+Raises
+------
+ValueError, TypeError
+    If there are fewer than 3 points, or a point is the centroid.
+
+Examples
+--------
+>>> import numpy as np
+>>> from randsmap.datasets import warn_unless_covered_once, winding_number
+>>> t = np.linspace(0, 2 * np.pi, 50, endpoint=False)
+>>> winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t)))), warn_unless_covered_once([[1, 0], [0, 1], [-1, 0]])
+(2, 1)""",
     "solve": """\
 Parameters
 ----------
@@ -85,11 +115,10 @@ or the number of threads.""",
 }
 
 
-def documented(thing: _Documented, description: str = "") -> _Documented:
-    """Fill the lines {seed}, {out}, ... of docstrings, and {description} by that of a data set below its title."""
+def documented(thing: _Documented) -> _Documented:
+    """Fill the lines {seed}, {out}, ... of docstrings, with the defaults of a function's parameters."""
     defaults = {name: parameter.default for name, parameter in inspect.signature(thing).parameters.items()}
-    runs = _TEXTS["runs"].format(**defaults) if "n_trajectories" in defaults else ""
-    return document(thing, {**_TEXTS, "runs": runs, "description": description.partition("\n\n")[2].rstrip()})
+    return document(thing, {name: text.format_map(defaultdict(str, defaults)) for name, text in _TEXTS.items()})
 
 
 def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.Generator]:
@@ -139,8 +168,7 @@ def fill_output(
         raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, got {type(out).__name__}")
     path = files.expanded(out)
     if files.is_stream(path):  # nothing to be mapped
-        array = np.empty(shape)
-        fill(array)
+        array = fill_output(None, shape, fill)
         files.write_atomically(path, lambda file: np.save(file, array))
         return array
     if path.suffix.lower() != ".npy":
@@ -150,34 +178,15 @@ def fill_output(
 
 
 # -- Times -----------------------------------------------------------------------------------------
-def _output_times(t_end, times):
-    """The output times, ascending within [0, t_end]."""
-    t_end = check_number(t_end, "t_end", low=0.0)
-    if times is None:
-        return np.array([t_end])
-    times = as_array(times, "times", (None,)).copy()
-    if not len(times):
-        raise ValueError("times must not be empty")
-    if times[0] < 0:
-        raise ValueError(f"times must not be negative, got {float(times[0])!r}")
-    for k in np.flatnonzero(np.diff(times) < 0)[:1]:
-        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} after {float(times[k])!r}")
-    if times[-1] > t_end:
-        raise ValueError(f"times must not exceed t_end = {t_end!r}, got {float(times[-1])!r}")
-    return times
-
-
 def steps_to(times: NDArray[np.float64], dt: float) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """Whole steps to each time, and the part of one more step that is left (0: none)."""
     if times[-1] > 2**53 * dt:
         raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
-    count = times / dt
-    whole = np.rint(count)
+    whole, round_off = np.rint(times / dt), 4 * _EPS * times
     # 3 * 0.1 and 0.3 are the same time: a difference of rounding is not a step
-    whole = np.where(np.abs(times - whole * dt) <= 4 * _EPS * times, whole, np.floor(count))
+    whole = np.where(np.abs(times - whole * dt) <= round_off, whole, np.floor(times / dt))
     rest = times - whole * dt
-    fractions = np.where(rest > 4 * _EPS * times, rest / dt, 0.0)
-    return whole.astype(np.intp), fractions
+    return whole.astype(np.intp), np.where(rest > round_off, rest / dt, 0.0)
 
 
 # -- Densities -------------------------------------------------------------------------------------
@@ -185,14 +194,10 @@ def check_densities(
     densities: ArrayLike, name: str, n_cells: int, rho_max: float, slack: float = 0.0
 ) -> NDArray[np.float64]:
     """Densities of one field or of several, (n, n_cells), between 0 and rho_max, which may be exceeded by `slack`."""
-    if np.ndim(densities) == 1:
-        cells = as_array(densities, name, (n_cells,))[None]
-    else:
-        cells = as_array(densities, name, (None, n_cells))
+    cells = np.atleast_2d(as_array(densities, name, (n_cells,) if np.ndim(densities) == 1 else (None, n_cells)))
     check_domain(cells, name)
-    low, high = float(cells.min()), float(cells.max())
-    for extreme, beyond in ((low, low < 0), (high, high > rho_max * (1 + slack))):
-        if beyond:
+    for extreme in (float(cells.min()), float(cells.max())):
+        if not 0 <= extreme <= rho_max * (1 + slack):
             raise ValueError(f"{name} densities must lie between 0 and rho_max = {rho_max:g}, got {extreme!r}")
     return cells
 
@@ -200,11 +205,9 @@ def check_densities(
 def check_courant(courant: float, formula: str, largest: float, given: dict[str, float]) -> None:
     """ValueError, with the largest admissible dt, if the Courant number of these values is above 1."""
     if not courant <= 1 + 4 * _EPS:  # a number that is 1 on paper may come out above it
-        values = ", ".join(f"{name}={value:g}" for name, value in given.items())
-        raise ValueError(
-            f"the Courant number {formula} must be at most 1, got {courant:g} ({values}); the largest admissible "
-            f"dt is {largest:.17g}"
-        )
+        values = f"{courant:g} ({', '.join(f'{name}={value:g}' for name, value in given.items())})"
+        limit = f"the largest admissible dt is {largest:.17g}"
+        raise ValueError(f"the Courant number {formula} must be at most 1, got {values}; {limit}")
 
 
 # -- Threads ---------------------------------------------------------------------------------------
@@ -250,7 +253,14 @@ def solve(
     integrate: Callable[..., object], initial: NDArray[np.float64], t_end: Any, times: Any, dt: float, single: bool
 ) -> Bunch:
     """Fields of the initial ones (n_trajectories, M) at the output times; `single`: those of the first alone."""
-    times = _output_times(t_end, times)
+    t_end = check_number(t_end, "t_end", low=0.0)
+    times = np.array([t_end]) if times is None else as_array(times, "times", (None,)).copy()
+    if not len(times):
+        raise ValueError("times must not be empty")
+    for k in np.flatnonzero(np.diff(times) < 0)[:1]:
+        raise ValueError(f"times must be ascending, got {float(times[k + 1])!r} after {float(times[k])!r}")
+    for time in times[(times < 0) | (times > t_end)][:1].tolist():
+        raise ValueError(f"times must lie between 0 and t_end = {t_end!r}, got {time!r}")
     steps, fractions = steps_to(times, dt)
     rows = np.arange(len(initial) * len(times)).reshape(len(initial), len(times))
     out = np.empty((rows.size, initial.shape[1]))

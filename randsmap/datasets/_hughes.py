@@ -38,9 +38,9 @@ class HughesSolver:
 
         rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
 
-    Each step solves for phi by the first-order upwind scheme (see `solve_eikonal`), with f floored at `min_speed` and
-    phi = 0 at the centres of the ghost cells beyond the exit, then moves people by a first-order Godunov flux. Through
-    a face with potential gradient g, that is walking direction n = -g/|g|,
+    Each step solves for phi (see `solve_eikonal`), with f floored at `min_speed` and phi = 0 at the centres of the
+    ghost cells beyond the exit. Then it moves people by a first-order Godunov flux. Through a face with potential
+    gradient g, that is walking direction n = -g/|g|,
 
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
@@ -57,14 +57,12 @@ class HughesSolver:
         Cells that people cannot enter. Default: none.
     exit : array_like of bool (ny,), default=None
         Rows of the right end that are open, one at least. Default: all. Rows with an obstacle at either end are closed.
-    v_max : float, default 1.0
-        Walking speed in an empty place, m/s, positive.
-    rho_max : float, default 5.0
-        Density at which nobody moves, persons per m^2, positive.
+    v_max, rho_max : float, default=1.0, 5.0
+        Walking speed in an empty place, m/s, and density at which nobody moves, persons per m^2.
     min_speed : float, default 1e-3
-        Lowest speed that the potential assumes, m/s, positive and at most v_max: keeps it finite in jams.
+        Lowest speed that the potential assumes, m/s, at most v_max: keeps it finite in jams.
     dt : float, default 0.025
-        Time step, s. Only a step that ends at a requested time between two multiples of dt is shorter.
+        Time step, s.
 
     Attributes
     ----------
@@ -118,10 +116,9 @@ class HughesSolver:
         self.shape = self.n_cells = (nx, ny)
         self.lengths = _check_pair(self.lengths, "lengths")
         self.dx, self.dy = self.lengths[0] / nx, self.lengths[1] / ny
-        self.v_max = check_number(self.v_max, "v_max", low=0.0, strict_low=True)
-        self.rho_max = check_number(self.rho_max, "rho_max", low=0.0, strict_low=True)
-        self.min_speed = check_number(self.min_speed, "min_speed", low=0.0, strict_low=True, high=self.v_max)
-        self.dt = check_number(self.dt, "dt", low=0.0, strict_low=True)
+        for name in ("v_max", "rho_max", "min_speed", "dt"):
+            setattr(self, name, check_number(getattr(self, name), name, low=0.0, strict_low=True))
+        check_number(self.min_speed, "min_speed", low=0.0, high=self.v_max)
         self.courant = 2 * self.v_max * (self.dt / self.dx + self.dt / self.dy)
         given = {"v_max": self.v_max, "dt": self.dt, "dx": self.dx, "dy": self.dy}
         largest = 1 / (2 * self.v_max * (1 / self.dx + 1 / self.dy))
@@ -138,20 +135,16 @@ class HughesSolver:
         if self.exit is not None:
             doors &= _check_mask(self.exit, "exit", doors.shape)
         if not doors.any():
-            raise ValueError(
-                "no row of the exit is open: exit must have a row that is free of "
-                "obstacles at both ends of the corridor"
-            )
-        self.mask = free.reshape(-1)
-        self.exit = doors
+            free_row = "a row that is free of obstacles at both ends of the corridor"
+            raise ValueError(f"no row of the exit is open: exit must have {free_row}")
+        self.mask, self.exit = free.reshape(-1), doors
 
     def solve(self, initial: ArrayLike, t_end: float, times: ArrayLike | None = None) -> Bunch:
         """Densities at the given times.
 
         {solve}
         """
-        cells = self._check_densities(initial, "initial")
-        integrate = partial(_integrate, self, normalised=False)
+        cells, integrate = self._check_densities(initial, "initial"), partial(_integrate, self, normalised=False)
         return _common.solve(integrate, cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
     def potential(self, density: ArrayLike) -> NDArray[np.float64]:
@@ -178,12 +171,9 @@ class HughesSolver:
 
     def _check_densities(self, densities, name):
         cells = _common.check_densities(densities, name, len(self.mask), self.rho_max, 64 * _EPS)
-        if cells[:, ~self.mask].any():
-            row, k = np.argwhere((cells != 0) & ~self.mask)[0].tolist()
-            i, j = divmod(k, self.shape[1])
-            raise ValueError(
-                f"{name}: densities must be 0 in obstacles, got {float(cells[row, k])!r} in cell ({i}, {j})"
-            )
+        for row, k in np.argwhere((cells != 0) & ~self.mask)[:1].tolist():
+            got = f"{float(cells[row, k])!r} in cell {divmod(k, self.shape[1])}"
+            raise ValueError(f"{name}: densities must be 0 in obstacles, got {got}")
         return cells
 
 
@@ -231,22 +221,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
     _common.run_trajectories(group_of_lanes, len(initial), crowd.LANES)
 
 
-_DESCR = """\
-Crowd in a corridor: snapshots of Hughes' model (Case Study 3).
-
-Corridor of 20 m x 5 m, periodic along x, walls along y, a square obstacle at [10, 11] x [2, 3];
-v_max = 1 m/s, rho_max = 5 persons per m^2. Initial data: bump
-a exp(-(x - xc)^2 / (2 wx^2) - (y - yc)^2 / (2 wy^2)) with a ~ U[1.2, 2.1), wx, wy ~ U[1.6, 2),
-xc, yc ~ U[1.5, 3.5), not wrapped around the corridor's ends, 0 in the obstacle. With
-normalization="before" it is scaled to integral 1 before integration (densities up to about 0.05:
-people hardly hinder one another), with "after" it is integrated as it is (persons per
-m^2; congestion).
-The snapshots are drawn without replacement from the states at the multiples of dt, time 0 included.
-Every row sums to 1; a row's cell i * ny + j is the one at x_i, y_j.
-"""
-
-
-@partial(_common.documented, description=_DESCR)
+@_common.documented
 def make_hughes(
     n_trajectories: int = 80,
     snapshots_per_trajectory: int = 375,
@@ -259,11 +234,11 @@ def make_hughes(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Densities of a crowd: the data of the paper's Case Study 3.
+    """Densities of a crowd in a corridor: the data of the paper's Case Study 3.
 
-    Each trajectory is integrated by `HughesSolver` and sampled at random times:
-
-    {description}
+    The corridor of 20 m x 5 m has a square obstacle at [10, 11] x [2, 3]. Initial densities are bumps
+    a exp(-(x - xc)^2 / (2 wx^2) - (y - yc)^2 / (2 wy^2)), 0 in the obstacle, with a ~ U[1.2, 2.1), wx, wy ~ U[1.6, 2),
+    xc, yc ~ U[1.5, 3.5), not wrapped around the ends. `HughesSolver` integrates them. Every row sums to 1.
 
     Parameters
     ----------
@@ -271,8 +246,8 @@ def make_hughes(
     n_cells : (int, int), default (200, 50)
         Numbers of cells along and across the corridor.
     normalization : {"before", "after"}, default "before"
-        "before": the initial density is scaled to integral 1, then integrated. "after": it is integrated as drawn, up
-        to 2.1 persons per m^2.
+        "before": the initial density is scaled to integral 1 (densities up to about 0.05: people hardly hinder one
+        another). "after": it is integrated as drawn, in persons per m^2 (congestion).
     {out}
 
     Returns
@@ -280,7 +255,7 @@ def make_hughes(
     Bunch
         {snapshots}
         ``parameters`` (n_trajectories, 5): a, wx, wy, xc, yc; ``mask`` (n_cells,): False in the obstacle;
-        ``cell_centers`` (n_cells, 2); ``shape``: (nx, ny), of which n_cells is the product; ``DESCR``.
+        ``cell_centers`` (n_cells, 2); ``shape``: (nx, ny), cell i * ny + j of a row being at x_i, y_j; ``DESCR``.
 
     {raises}
 
@@ -298,24 +273,17 @@ def make_hughes(
     solver = HughesSolver(n_cells, dt=dt, obstacles=obstacle.reshape(empty.shape))
 
     def draw(rng):
-        parameters = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
-        bump = _initial_bump(solver, *parameters)
+        a, wx, wy, xc, yc = parameters = rng.uniform([1.2, 1.6, 1.6, 1.5, 1.5], [2.1, 2.0, 2.0, 3.5, 3.5])
+        bump = a * np.exp(-((x - xc) ** 2) / (2 * wx**2) - (y - yc) ** 2 / (2 * wy**2)) * solver.mask
         return parameters, bump / (bump.sum() * solver.dx * solver.dy) if normalization == "before" else bump
 
     runs = _common.draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
     groups = (runs[2][i : i + crowd.LANES] for i in range(0, n_trajectories, crowd.LANES))
     total = sum(int(group.max()) * len(group) for group in groups)
-    about = {"mask": solver.mask, "cell_centers": solver.cell_centers, "shape": solver.shape, "DESCR": _DESCR}
+    about = {"mask": solver.mask, "cell_centers": solver.cell_centers, "shape": solver.shape}
     with if_asked(progress), ProgressBar(total, "Hughes steps", scale=True) as bar:
         integrate = partial(_integrate, solver, normalised=True, done=bar.update)
-        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
-
-
-def _initial_bump(solver, amplitude, width_x, width_y, center_x, center_y):
-    """The study's initial density, persons per m^2 (paper, Case Study 3); 0 in obstacles."""
-    x, y = solver.cell_centers.T
-    density = amplitude * np.exp(-((x - center_x) ** 2) / (2 * width_x**2) - (y - center_y) ** 2 / (2 * width_y**2))
-    return density * solver.mask
+        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, **about, DESCR=make_hughes.__doc__ or "")
 
 
 # -- The eikonal equation |grad T| = slowness on a rectangular grid ---------------------------------
@@ -338,8 +306,7 @@ def solve_eikonal(
     Parameters
     ----------
     slowness : array_like (nx, ny) or (n_fields, nx, ny)
-        Time per length in each cell, positive and finite; ignored in obstacles. A batch shares sources, exits and
-        obstacles.
+        Time per length in each cell, positive and finite; ignored in obstacles.
     spacing : float or (float, float)
         Cell width, of square cells or along the two axes.
     sources : array_like of bool (nx, ny), or sequence of (i, j), default=None
@@ -408,19 +375,10 @@ def solve_eikonal(
     return out
 
 
-def _travel_times(
-    fields: NDArray[np.float64],
-    kind: NDArray[np.uint8],
-    exits: NDArray[np.uint8],
-    dx: float,
-    dy: float,
-    out: NDArray[np.float64],
-    sweeping: bool = False,
-) -> None:
-    """The kernel on fields (n, nx, ny) that were checked; exits: flags as the kernel takes them."""
+def _travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
+    """The kernel on fields (n, nx, ny) that were checked; kinds of the cells and exits as `_corridor` gives them."""
     n, nx, ny = fields.shape
-    sources = np.flatnonzero(kind == crowd.SOURCE)
-    behind = int(sources[-1]) // ny + 1 if len(sources) else 0
+    behind = int(np.flatnonzero(kind == crowd.SOURCE).max(initial=-ny)) // ny + 1  # the last row with a source
     pivot = nx if exits[ny:].any() else behind
 
     def task(part):
@@ -438,10 +396,9 @@ def _pair(pair: Any, name: str, of: str = "numbers") -> tuple[Any, Any]:
     return x, y
 
 
-def _check_pair(pair: Any, name: str) -> tuple[float, float]:
+def _check_pair(pair: Any, name: str) -> Any:
     """A pair of positive numbers, along x and y."""
-    x, y = (check_number(each, name, low=0.0, strict_low=True) for each in _pair(pair, name))
-    return x, y
+    return tuple(check_number(each, name, low=0.0, strict_low=True) for each in _pair(pair, name))
 
 
 def _check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -470,10 +427,8 @@ def _mark_sources(sources, kind):
     else:
         cells = sources if sources.size else np.empty((0, 2), int)
         if cells.ndim != 2 or cells.shape[1] != 2 or cells.dtype.kind not in "iu":
-            raise ValueError(
-                "sources must be a boolean mask or a sequence of index pairs (i, j), "
-                f"got shape {sources.shape}, dtype {sources.dtype}"
-            )
+            given = f"shape {sources.shape}, dtype {sources.dtype}"
+            raise ValueError(f"sources must be a boolean mask or a sequence of index pairs (i, j), got {given}")
     for i, j in cells.tolist():
         if not (0 <= i < kind.shape[0] and 0 <= j < kind.shape[1]):
             raise ValueError(f"sources must lie in the grid of shape {kind.shape}, got ({i}, {j})")
@@ -489,15 +444,9 @@ def _check_slowness(fields, kind, widest, narrowest):
         return
     low, high = cells.min(), cells.max()  # NaN if there is one
     if not (low > 0 and high < np.inf):
-        bad = np.argwhere(free & ~((fields > 0) & (fields < np.inf)))[0]
-        at = tuple(int(k) for k in bad)
-        raise ValueError(
-            f"slowness must be positive and finite outside the obstacles, got {float(fields[at])!r} at {at}"
-        )
+        at = tuple(np.argwhere(free & ~((fields > 0) & (fields < np.inf)))[0].tolist())
+        raise ValueError(f"slowness must be positive and finite outside obstacles, got {float(fields[at])!r} at {at}")
     # crossing times of a cell are squared, and 1e140 stands for "unreached" in the kernel
-    smallest, largest = 1e-100, 1e100
-    if low * narrowest < smallest or high * widest > largest:
-        raise ValueError(
-            f"slowness times spacing must lie between {smallest:g} and {largest:g}, "
-            f"got {low * narrowest:g} to {high * widest:g}"
-        )
+    low, high = low * narrowest, high * widest
+    if low < 1e-100 or high > 1e100:
+        raise ValueError(f"slowness times spacing must lie between 1e-100 and 1e+100, got {low:g} to {high:g}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,22 +10,15 @@ from sklearn.utils import Bunch
 
 from randsmap._interface.arrays import as_array, check_domain, check_samples
 from randsmap._interface.callers import warn_caller
-from randsmap._interface.parameters import check_count, document
+from randsmap._interface.parameters import check_count
 from randsmap._io import files
 from randsmap._io.matlab import NUMBERS, mat_arrays
 from randsmap._kernels import images as kernel
 from randsmap._linalg.rows import load_npy
 from randsmap.datasets import _common
 
-_DESCR = """\
-One image, rotated about its centre by equally spaced angles (paper, Case Study 2).
 
-data[i] is the image rotated counter-clockwise by angles[i] = 2 pi i / n_samples, bilinear, 0 outside
-the image, flattened row by row, scaled to sum 1. coordinates: theta = angles.
-"""
-
-
-@partial(_common.documented, description=_DESCR)
+@_common.documented
 def make_rotated_images(
     n_samples: int = 3600,
     *,
@@ -37,9 +29,10 @@ def make_rotated_images(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Rotations of one image, each with sum 1: the data of the paper's Case Study 2.
+    """Rotations of one image about its centre: the data of the paper's Case Study 2.
 
-    {description}
+    ``data[i]`` is the image rotated counter-clockwise by ``angles[i]`` = 2 pi i / n_samples, bilinear, 0 outside the
+    image, flattened row by row, scaled to sum 1.
 
     Parameters
     ----------
@@ -48,12 +41,12 @@ def make_rotated_images(
     image : array_like (height, width) or path, default=None
         The image: non-negative, or a file as `load_image` reads it. By default `head_phantom`.
     shape : int or (int, int), default=None
-        Height and width of the images in pixels; one number makes them square. By default 128 x 128 for the phantom and
-        the image's own shape otherwise; an image of another shape is resampled by area averages.
+        Height and width in pixels; one number makes the images square. An image of another shape is resampled by area
+        averages. By default the image's own shape, and 128 x 128 of the phantom.
     shuffle : bool, default False
         Put the images in random order instead of the order of angle.
     random_state : None, int, RandomState or Generator, default=None
-        Seed of `shuffle`; the images themselves hold nothing random.
+        Seed of `shuffle`.
     {out}
 
     Returns
@@ -72,10 +65,9 @@ def make_rotated_images(
 
     Notes
     -----
-    Images are shown with row 0 on top. Positive angles turn counter-clockwise, as `scipy.ndimage.rotate` does; the
-    values are those of its ``order=1, reshape=False, mode="grid-constant"``. A quarter turn of a square image is exact,
-    and so a little sharper than its neighbours. The paper's image, slice 4 of MATLAB's ``mri`` data, cannot be
-    distributed; ``image="mri.mat"`` reads it.
+    Row 0 is on top. The values are those of `scipy.ndimage.rotate` with ``order=1, reshape=False,
+    mode="grid-constant"``. A quarter turn of a square image is exact, and so a little sharper than its neighbours. The
+    paper's image, slice 4 of MATLAB's ``mri`` data, cannot be distributed; ``image="mri.mat"`` reads it.
 
     Examples
     --------
@@ -108,24 +100,15 @@ def make_rotated_images(
 
     def fill(data, rows):
         kernel.rotate(padded, cosines[rows], sines[rows], data[rows], sums[rows])
-        for i in np.flatnonzero(~(sums[rows] > 0))[:1]:
-            raise ValueError(
-                f"the image rotated by {angles[rows.start + i]:g} is zero everywhere: its content lies too close to "
-                "the corners"
-            )
+        for angle in angles[rows][~(sums[rows] > 0)][:1]:
+            reason = "its content lies too close to the corners"
+            raise ValueError(f"the image rotated by {angle:g} is zero everywhere: {reason}")
 
     # a task of 32 images takes a few milliseconds
-    size = n_samples, height * width
+    size, about = (n_samples, height * width), make_rotated_images.__doc__ or ""
     data = _common.fill_blocks(out, size, fill, 32, description="rotated images", progress=progress)
-    return Bunch(
-        data=data,
-        angles=angles,
-        coordinates=angles[:, None],
-        coordinate_names=("theta",),
-        image=image,
-        shape=image.shape,
-        DESCR=_DESCR,
-    )
+    coordinates = {"angles": angles, "coordinates": angles[:, None], "coordinate_names": ("theta",)}
+    return Bunch(data=data, **coordinates, image=image, shape=image.shape, DESCR=about)
 
 
 def _check_shape(shape):
@@ -138,10 +121,8 @@ def _check_shape(shape):
 def _cosines_and_sines(steps, n):
     """Cosine and sine of 2 pi steps / n, from the first quadrant: exact at quarter turns."""
     quadrant, rest = np.divmod(4 * steps, n)
-    angle = rest * (np.pi / 2 / n)
-    c, s = np.cos(angle), np.sin(angle)
-    quadrants = [quadrant == q for q in range(4)]
-    return np.select(quadrants, [c, -s, -c, s]), np.select(quadrants, [s, c, -s, -c])
+    c, s = np.cos(rest * (np.pi / 2 / n)), np.sin(rest * (np.pi / 2 / n))
+    return np.choose(quadrant, [c, -s, -c, s]), np.choose(quadrant, [s, c, -s, -c])
 
 
 @_common.documented
@@ -149,13 +130,12 @@ def head_phantom(shape: int | tuple[int, int] = 128) -> NDArray[np.float64]:
     """Analytic picture of a head: the default image of `make_rotated_images`.
 
     The modified Shepp-Logan phantom [1]_, scaled by 0.80 and shifted to the right by 0.17 half-widths, with a light
-    texture; averages of 4 x 4 points per pixel. The phantom alone is nearly symmetric under half a turn: images half a
-    turn apart would have one latent point.
+    texture; averages of 4 x 4 points per pixel. In the middle, images half a turn apart would have one latent point.
 
     Parameters
     ----------
     shape : int or (int, int), default 128
-        Height and width in pixels; one number makes it square. The head fits into the shorter side.
+        Height and width in pixels; one number makes it square.
 
     Returns
     -------
@@ -218,8 +198,8 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
     ----------
     image : array_like (height, width) or path
         Non-negative values, at least 2 x 2. A file is a ``.npy`` array; a ``.mat`` file with a variable D (height,
-        width[, 1], slices), of which slice 4 is taken (the paper's image in MATLAB's ``mri.mat``), or D (height,
-        width); or a picture that Pillow reads (colours become luminance, transparency is ignored).
+        width) or (height, width[, 1], slices), of which slice 4 is taken (the paper's image in MATLAB's ``mri.mat``);
+        or a picture that Pillow reads (colours become luminance, transparency is ignored).
 
     Returns
     -------
@@ -228,11 +208,9 @@ def load_image(image: ArrayLike | str | os.PathLike[str]) -> NDArray[np.float64]
 
     Raises
     ------
-    ValueError, TypeError
-        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but zeros, or the file
-        cannot be read. Arrays of Python objects are refused: reading them runs code.
-    FileNotFoundError, ImportError
-        If there is no such file, or Pillow is needed and not installed.
+    ValueError, TypeError, FileNotFoundError, ImportError
+        If the image is not two-dimensional, holds NaN, infinite or negative values or nothing but zeros, the file
+        is missing or cannot be read, or Pillow is needed and not installed.
 
     Examples
     --------
@@ -284,10 +262,9 @@ def _read_mat(path):
     if D.ndim == 2:
         return D
     if D.ndim not in (3, 4) or (D.ndim == 4 and D.shape[2] != 1) or D.shape[-1] < 4:
-        raise ValueError(
-            f"D must have shape (height, width[, 1], slices) with at least 4 slices, or (height, width), got {D.shape}"
-        )
-    return D.reshape(D.shape[0], D.shape[1], D.shape[-1])[:, :, 3]
+        expected = "(height, width[, 1], slices) with at least 4 slices, or (height, width)"
+        raise ValueError(f"D must have shape {expected}, got {D.shape}")
+    return D.reshape(*D.shape[:2], -1)[:, :, 3]
 
 
 def _read_picture(path):
@@ -304,57 +281,24 @@ def _read_picture(path):
 
 def _area_averages(image, shape):
     """Image resampled to a shape: a new pixel is the mean of the image over the pixel's area."""
-    rows, columns = (_overlaps(size, new) for size, new in zip(image.shape, shape))
+
+    def overlaps(size, new_size):
+        edges, cells = np.linspace(0, size, new_size + 1), np.arange(size)
+        overlap = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)
+        return np.maximum(overlap, 0.0) * (new_size / size)
+
+    rows, columns = map(overlaps, image.shape, shape)
     return rows @ image @ columns.T
 
 
-def _overlaps(size, new_size):
-    """Shares of `size` cells in each of `new_size` cells of one interval, (new_size, size)."""
-    edges = np.linspace(0, size, new_size + 1)
-    cells = np.arange(size)
-    overlap = np.minimum(edges[1:, None], cells + 1) - np.maximum(edges[:-1, None], cells)
-    return np.maximum(overlap, 0.0) * (new_size / size)
-
-
-_CURVE = {
-    "curve": """\
-latents : array_like (n, 2)
-    Points of the curve, such as the latents of images of one full turn; the last is joined to the first.
-angles : array_like (n,), default=None
-    The points are taken in the order of these angles; by default in the order given.""",
-    "not_a_curve": """\
-Raises
-------
-ValueError, TypeError
-    If there are fewer than 3 points, or a point is the centroid.""",
-}
-_documented_curve = partial(document, texts=_CURVE)
-
-
-@_documented_curve
+@_common.documented
 def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """Number of turns of a closed curve in the plane about its centroid.
 
     The latent points of rotated images form a closed curve, which goes round once if they distinguish all angles, and
     twice if half a turn hardly changes the image. Consecutive points must lie less than half a turn apart.
 
-    Parameters
-    ----------
     {curve}
-
-    Returns
-    -------
-    int
-        Positive counter-clockwise, 0 if the curve does not go round its centroid.
-
-    {not_a_curve}
-
-    Examples
-    --------
-    >>> import numpy as np, randsmap
-    >>> t = np.linspace(0, 2 * np.pi, 50, endpoint=False)
-    >>> randsmap.datasets.winding_number(np.column_stack((np.cos(2 * t), np.sin(2 * t))))
-    2
     """
     check_samples(latents=latents, angles=angles)
     latents = as_array(latents, "latents", (None, 2), min_rows=3)
@@ -363,45 +307,25 @@ def winding_number(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
         latents = latents[np.argsort(angles, kind="stable")]
     check_domain(latents, "latents")
     points = (latents - latents.mean(axis=0)) @ [1, 1j]
-    on_center = np.flatnonzero(points == 0)
-    if len(on_center):
-        raise ValueError(
-            f"the curve goes through its centroid (point {on_center[0]} in order): it has no winding number"
-        )
+    for k in np.flatnonzero(points == 0)[:1]:
+        raise ValueError(f"the curve goes through its centroid (point {k} in order): it has no winding number")
     points /= abs(points)
     turns = np.angle(np.roll(points, -1) * points.conj()).sum() / (2 * np.pi)
     return int(np.rint(turns))
 
 
-@_documented_curve
+@_common.documented
 def warn_unless_covered_once(latents: ArrayLike, angles: ArrayLike | None = None) -> int:
     """`winding_number` of an embedding of rotated images, with a UserWarning if it is not 1 or -1.
 
-    Parameters
-    ----------
     {curve}
-
-    Returns
-    -------
-    int
-        The winding number.
-
-    {not_a_curve}
-
-    Examples
-    --------
-    >>> from randsmap.datasets import warn_unless_covered_once
-    >>> warn_unless_covered_once([[1, 0], [0, 1], [-1, 0], [0, -1]])
-    1
     """
     number = winding_number(latents, angles)
+    reason = "the two coordinates do not follow the angle; take other eigenvectors or another bandwidth"
+    if abs(number) > 1:
+        shared = f"images 1/{abs(number)} of a turn apart share a latent point and cannot be distinguished"
+        reason = f"{shared}, since the image is nearly symmetric under that turn; shift it off the centre, or take "
+        reason += "another image or other eigenvectors"
     if abs(number) != 1:
-        reason = "the two coordinates do not follow the angle; take other eigenvectors or another bandwidth"
-        if number:
-            reason = (
-                f"images 1/{abs(number)} of a turn apart share a latent point and cannot be "
-                f"distinguished, since the image is nearly symmetric under that turn; shift it "
-                f"off the centre, or take another image or other eigenvectors"
-            )
         warn_caller(f"while the image makes one turn its embedding goes {number} times round, not once: {reason}")
     return number

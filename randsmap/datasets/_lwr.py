@@ -25,22 +25,19 @@ class LWRSolver:
     """Finite-volume solver of the LWR traffic equation on a periodic road.
 
     Solves rho_t + (v_max rho (1 - rho / rho_max))_x = 0 (paper, Case Study 1) by the high-resolution Godunov scheme in
-    wave-propagation form [1]_: Roe flux with entropy fix and a Lax-Wendroff correction limited by van Leer's function,
-    with a fixed time step. It is the scheme of PyClaw's classic solver with the Riemann solver ``traffic_1D`` (order 2,
-    van Leer), and agrees with it to round-off.
+    wave-propagation form [1]_: Roe flux with entropy fix and a Lax-Wendroff correction limited by van Leer's function.
+    Fields agree to round-off with PyClaw's classic solver (Riemann solver ``traffic_1D``, order 2, van Leer).
 
     Parameters
     ----------
     n_cells : int, default 400
         Number of cells, at least 2.
     domain : (float, float), default (-5.0, 5.0)
-        Ends of the road, which is periodic.
-    v_max : float, default 2.0
-        Speed on the empty road, positive.
-    rho_max : float, default 1.0
-        Density at which traffic stands still, from 1e-140 to 1e140.
+        Ends of the road.
+    v_max, rho_max : float, default=2.0, 1.0
+        Speed on the empty road, and density at which traffic stands still (1e-140 to 1e140).
     dt : float, default 0.005
-        Time step. Only a step that ends at a requested time between two multiples of dt is shorter.
+        Time step.
 
     Attributes
     ----------
@@ -84,11 +81,10 @@ class LWRSolver:
     def __post_init__(self) -> None:
         self.n_cells = check_count(self.n_cells, "n_cells", low=2)
         start, stop = as_array(self.domain, "domain", (2,)).tolist()
-        if not 0 < stop - start < np.inf:
-            raise ValueError(f"domain must be (start, stop) with start < stop, got {self.domain!r}")
         self.dx = (stop - start) / self.n_cells
-        if self.dx == 0:
-            raise ValueError(f"domain must be wide enough for {self.n_cells} cells, got {self.domain!r}")
+        if not 0 < self.dx < np.inf:
+            expected = f"(start, stop) with start < stop, wide enough for {self.n_cells} cells"
+            raise ValueError(f"domain must be {expected}, got {self.domain!r}")
         self.domain = (start, stop)
         self.v_max = check_number(self.v_max, "v_max", low=0.0, strict_low=True)
         self.rho_max = check_number(self.rho_max, "rho_max", low=SMALLEST, high=LARGEST)
@@ -142,18 +138,7 @@ def _quantised(densities):
     return state, np.ldexp(1 + 2.0**-10, exponent - 1)
 
 
-_DESCR = """\
-Traffic density on a periodic road: snapshots of the LWR equation (Case Study 1).
-
-rho_t + (v_max rho (1 - rho / rho_max))_x = 0 on [-5, 5), v_max = 2, rho_max = 1.
-Initial data: bump a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8),
-xc ~ U[-3, 3), plus Gaussian noise, clipped at 0, cells scaled to sum 1 *before* integration
-(densities about 0.02 to 0.05: shocks form late and move right). States are drawn without
-replacement from the states at the multiples of dt, time 0 included. Every row sums to 1.
-"""
-
-
-@partial(_common.documented, description=_DESCR)
+@_common.documented
 def make_lwr(
     n_trajectories: int = 100,
     snapshots_per_trajectory: int = 120,
@@ -166,19 +151,18 @@ def make_lwr(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Densities of road traffic: the data of the paper's Case Study 1.
+    """Densities of road traffic on a periodic road: the data of the paper's Case Study 1.
 
-    Each trajectory starts from a noisy Gaussian bump, is integrated by `LWRSolver`, and is sampled at random times:
-
-    {description}
+    Initial densities are bumps a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8), xc ~ U[-3, 3), plus
+    noise, clipped at 0, with cells scaled to sum 1 *before* integration by `LWRSolver` (densities of 0.02 to 0.05:
+    shocks form late and move right). Every row sums to 1.
 
     Parameters
     ----------
     {runs}
     n_cells : int, default 400
         Number of cells.
-    noise : float, default 0.02
-        Standard deviation of the noise.
+    {noise}
     {out}
 
     Returns
@@ -197,22 +181,15 @@ def make_lwr(
     ((30, 400), True)
     """
     solver = LWRSolver(n_cells, dt=dt)
-    noise = check_number(noise, "noise", low=0.0)
+    noise, x = check_number(noise, "noise", low=0.0), solver.cell_centers
 
     def draw(rng):
-        parameters = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
-        draws = noise * rng.standard_normal(solver.n_cells)
-        return parameters, _initial_bump(solver.cell_centers, *parameters, draws)
+        a, w, xc = parameters = rng.uniform([0.5, 0.2, -3.0], [1.5, 0.8, 3.0])
+        bump = a * np.exp(-((x - xc) ** 2) / (2 * w**2)) + noise * rng.standard_normal(len(x))
+        bump = np.maximum(bump, 0.0)
+        return parameters, bump / bump.sum()
 
     runs = _common.draw_runs(random_state, n_trajectories, snapshots_per_trajectory, t_end, solver.dt, draw)
-    about = {"cell_centers": solver.cell_centers, "DESCR": _DESCR}
     with if_asked(progress), ProgressBar(n_trajectories, "LWR trajectories") as bar:
-        integrate = partial(_integrate, solver, done=bar.update)
-        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, **about)
-
-
-def _initial_bump(x, amplitude, width, center, noise):
-    """The study's initial density (paper, Case Study 1): noisy bump, clipped at 0, sum 1."""
-    density = amplitude * np.exp(-((x - center) ** 2) / (2 * width**2)) + noise
-    np.maximum(density, 0.0, out=density)
-    return density / density.sum()
+        integrate, about = partial(_integrate, solver, done=bar.update), make_lwr.__doc__ or ""
+        return _common.snapshots_of_runs(integrate, *runs, solver.dt, out, cell_centers=x, DESCR=about)

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import Bunch
 
 from randsmap._interface.parameters import check_count, check_number, check_random_state
 from randsmap.datasets import _common
-
-_SWISS_ROLL_DESCR = """\
-Swiss roll in 3 dimensions (paper, Eq. SwissRolleq).
-
-x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2)
-on each, theta ~ U[pi, 4 pi), z ~ U[-5, 5). coordinates: theta, z.
-"""
-
-_S_CURVE_DESCR = """\
-S-curve (paper, Eq. SCurveeq), carried into n_features dimensions by orthonormal columns R.
-
-z1 = sin(theta), z2 = w, z3 = sign(theta) (cos(theta) - 1), plus N(0, noise^2) on each; x = R z;
-theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1). coordinates: theta, w.
-"""
 
 
 def swiss_roll(theta: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -37,7 +21,7 @@ def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.fl
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
-@partial(_common.documented, description=_SWISS_ROLL_DESCR)
+@_common.documented
 def make_swiss_roll(
     n_samples: int = 10000,
     *,
@@ -46,18 +30,12 @@ def make_swiss_roll(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Points of a Swiss roll: the data of the paper's Appendix SR.
+    """Points of a Swiss roll in 3 dimensions: the data of the paper's Appendix SR.
 
-    {description}
+    x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2) on each;
+    theta ~ U[pi, 4 pi), z ~ U[-5, 5) (paper, Eq. SwissRolleq).
 
-    Parameters
-    ----------
-    n_samples : int, default 10000
-        Number of points.
-    noise : float, default 0.05
-        Standard deviation of the Gaussian noise on each of the three coordinates.
-    {seed}
-    {out}
+    {n_points} {noise} {seed} {out}
 
     Returns
     -------
@@ -74,13 +52,12 @@ def make_swiss_roll(
     >>> roll.data.shape, roll.coordinates.shape
     ((500, 3), (500, 2))
     """
-
     options = {"random_state": random_state, "out": out, "progress": progress}
-    ranges = [np.pi, -5.0], [4 * np.pi, 5.0]
-    return _make(swiss_roll, ranges, n_samples, noise, "Swiss roll", ("theta", "z"), _SWISS_ROLL_DESCR, **options)
+    about = "Swiss roll", ("theta", "z"), make_swiss_roll.__doc__
+    return _make(swiss_roll, ([np.pi, -5.0], [4 * np.pi, 5.0]), n_samples, noise, *about, **options)
 
 
-@partial(_common.documented, description=_S_CURVE_DESCR)
+@_common.documented
 def make_s_curve(
     n_samples: int = 10000,
     *,
@@ -92,16 +69,15 @@ def make_s_curve(
 ) -> Bunch:
     """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
 
-    {description}
+    z1 = sin(theta), z2 = w, z3 = sign(theta) (cos(theta) - 1), plus N(0, noise^2) on each; x = R z;
+    theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1) (paper, Eq. SCurveeq).
 
     Parameters
     ----------
-    n_samples : int, default 10000
-        Number of points.
+    {n_points}
     n_features : int, default 20
         Dimension of the space, at least 3.
-    noise : float, default 0.01
-        Standard deviation of the Gaussian noise, added to each coordinate in three dimensions.
+    {noise}
     {seed}
     {out}
 
@@ -109,8 +85,8 @@ def make_s_curve(
     -------
     Bunch
         ``data`` (n_samples, n_features); ``coordinates`` (n_samples, 2): the angle theta in radians and the width w;
-        ``coordinate_names``; ``embedding`` (n_features, 3): the matrix R, so that ``data @ embedding`` are the points
-        in three dimensions; ``DESCR``.
+        ``coordinate_names``; ``embedding`` (n_features, 3): R, so that ``data @ embedding`` are the points in three
+        dimensions; ``DESCR``.
 
     {raises}
 
@@ -132,13 +108,9 @@ def make_s_curve(
     random_state = check_random_state(random_state)
     (rng,) = _common.random_streams(random_state, 1)
     U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
-    embedding = U @ Vt
-
-    options = {"random_state": random_state, "out": out, "progress": progress, "embedding": embedding}
-    ranges = [-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0]
-    curve = _make(s_curve, ranges, n_samples, noise, "S-curve", ("theta", "w"), _S_CURVE_DESCR, **options)
-    curve.embedding = embedding
-    return curve
+    options = {"random_state": random_state, "out": out, "progress": progress, "embedding": U @ Vt}
+    about = "S-curve", ("theta", "w"), make_s_curve.__doc__
+    return _make(s_curve, ([-1.5 * np.pi, 0.0], [1.5 * np.pi, 1.0]), n_samples, noise, *about, **options)
 
 
 def _make(surface, ranges, n_samples, noise, description, names, descr, *, random_state, out, progress, embedding=None):
@@ -161,4 +133,5 @@ def _make(surface, ranges, n_samples, noise, description, names, descr, *, rando
 
     shape = n_samples, 3 if embedding is None else len(embedding)
     data = _common.fill_blocks(out, shape, fill, block_size, description=description, progress=progress)
-    return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr)
+    more = {} if embedding is None else {"embedding": embedding}
+    return Bunch(data=data, coordinates=coordinates, coordinate_names=names, DESCR=descr or "", **more)

@@ -194,8 +194,6 @@ def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | Non
 
 
 # --- figures of the model ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Evaluation:
     """Figures of a model on n snapshots of M cells."""
@@ -295,8 +293,6 @@ def _invariant_errors(F, F_hat, C):
 
 
 # --- pictures, by the functions of `randsmap.plotting` ------------------------------------------------
-
-
 def model_pictures(
     model: Any,
     found: Evaluation,
@@ -433,8 +429,6 @@ def _most_variable_cells(truth, decoded):
 
 
 # --- words and tables ----------------------------------------------------------------------------
-
-
 def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     n, M = found.snapshots.shape
     d = found.latents.shape[1]
@@ -611,8 +605,6 @@ _UNUSED = {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have n
 
 
 # --- pages from templates ---------------------------------------------------------------------------
-
-
 def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
     """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
     kinds = ("",) if len(figures) == 1 else ("broad", "narrow")

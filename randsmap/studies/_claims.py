@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 import tomllib
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from randsmap.studies._result import (
     features_text,
     markdown_row,
     paper_rows,
+    slot,
 )
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
@@ -48,14 +49,16 @@ def read_claims() -> list[Claim]:
     """The claims with the keys of the data file; names of groups are replaced by what is in them."""
     table = tomllib.loads(data_file("claims.toml"))
 
-    def expanded(names: str | list[str]) -> list[str]:
+    def expand(about: dict[str, Any], key: str) -> None:
+        names = about.get(key, [])
         names = [names] if isinstance(names, str) else names
-        return [each for name in names for each in table["groups"].get(name, [name])]
+        about[key] = [each for name in names for each in table["groups"].get(name, [name])]
 
     for claim in table["claims"]:
-        claim["datasets"] = expanded(claim["datasets"])
+        expand(claim, "datasets")
         for test in claim["tests"]:
-            test["case"], test["against"] = expanded(test["case"]), expanded(test.get("against", []))
+            expand(test, "case")
+            expand(test, "against")
     return list(table["claims"])
 
 
@@ -68,15 +71,12 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim
     """
     ours = _by_size(row for result in results if result.options.get("data") is None for row in result.rows)
     paper = _by_size(paper_rows(), is_paper=True)
-    judged = []
-    for claim in read_claims():
-        if not ours.keys().isdisjoint(claim["datasets"]):
-            datasets = [d for d in claim["datasets"] if missing or d in ours]
-            verdict, measured = _verdict(claim, datasets, ours)
-            judged.append(
-                {**claim, "verdict": verdict, "measured": measured, "paper": _verdict(claim, datasets, paper)[0]}
-            )
-    return judged
+    claims = [claim for claim in read_claims() if not ours.keys().isdisjoint(claim["datasets"])]
+    for claim in claims:
+        datasets = [d for d in claim["datasets"] if missing or d in ours]
+        claim["verdict"], claim["measured"] = _verdict(claim, datasets, ours)
+        claim["paper"] = _verdict(claim, datasets, paper)[0]
+    return claims
 
 
 def _by_size(rows: Iterable[Row], is_paper: bool = False) -> dict[str, dict[int, list[Row]]]:
@@ -84,9 +84,10 @@ def _by_size(rows: Iterable[Row], is_paper: bool = False) -> dict[str, dict[int,
     # the paper's RANDSMAP is the closed form, too, and its one DDM is the starred one, "DDM-r"
     found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
-        label = row["decoder"]
-        names = [label, f"{label}-training"] if is_paper and label.startswith("RANDSMAP") else [label]
-        if label.startswith("DDM-r") or (is_paper and label == "DDM"):
+        names = [row["decoder"]]
+        if is_paper and names[0].startswith("RANDSMAP"):
+            names.append(f"{names[0]}-training")
+        if names[0].startswith("DDM-r") or (is_paper and names[0] == "DDM"):
             names.append("DDM-r")
         found.setdefault(row["dataset"], {}).setdefault(row["n_train"], []).append({**row, "names": names})
     return found
@@ -115,8 +116,6 @@ def _verdict(claim, datasets, parts):
 
 
 # --- one test: (does it hold, what was measured) -------------------------------------------------
-
-
 def _evaluate(test, rows):
     splits = [test["splits"]] if "splits" in test else ["train", "test"]
     if test["against"] == ["fewer features"]:
@@ -126,12 +125,10 @@ def _evaluate(test, rows):
     if test["against"]:
         return _evaluate_against_lowest(test, rows, splits)
     values = _figures(rows, test, test["case"], splits)
-    ends = []
-    if test["relation"] != "<=":
-        ends.append(f"smallest {_figure(values, min(values, key=values.get), test)}")
-    if test["relation"] != ">":
-        ends.append(f"largest {_figure(values, max(values, key=values.get), test)}")
-    return _holds(test, values.values()), ", ".join(ends)
+    ends = {"smallest": min, "largest": max}
+    ends.pop({"<=": "smallest", ">": "largest"}.get(test["relation"]), None)
+    texts = (f"{name} {_figure(values, end(values, key=values.get), test)}" for name, end in ends.items())
+    return _holds(test, values.values()), ", ".join(texts)
 
 
 def _evaluate_against_lowest(test, rows, splits):
@@ -195,26 +192,20 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
     optional = [name.removesuffix("?") for name in names if name.endswith("?")]
     present = [name for name in optional if any(name in row["names"] for row in rows)]
     needed = [name for name in names if not name.endswith("?")] + (present or optional)
-    for split in splits:
-        for name in needed:
-            values = {
-                (split, row["decoder"], row["features_per_sample"]): row[f"{measure}_median"]
-                for row in rows
-                if row["split"] == split
-                and name in row["names"]
-                and (at is None or row["features_per_sample"] in (None, at))
-                and row[f"{measure}_median"] is not None
-            }
-            if not values:
-                size = "" if at is None else f" with {features_text(at)}"
-                raise LookupError(f"there is no {_MEASURES[measure]} of {name}{size} ({split})")
-            found |= values
+    known = [row for row in rows if row[f"{measure}_median"] is not None]
+    if at is not None:
+        known = [row for row in known if row["features_per_sample"] in (None, at)]
+    for split, name in product(splits, needed):
+        chosen = [row for row in known if row["split"] == split and name in row["names"]]
+        if not chosen:
+            size = "" if at is None else f" with {features_text(at)}"
+            raise LookupError(f"there is no {_MEASURES[measure]} of {name}{size} ({split})")
+        found |= {(split, *slot(row)): row[f"{measure}_median"] for row in chosen}
     return found
 
 
 def _row_name(key):
-    split, label, fraction = key
-    return f"{case_text(label, fraction)} ({split})"
+    return f"{case_text(*key[1:])} ({key[0]})"
 
 
 def _value(value, test):
@@ -247,6 +238,6 @@ def claims_markdown(results: Sequence[StudyResult]) -> str:
     header = ("the paper says", "where", "it holds if", "verdict", "measured", "by the paper's own tables")
     lines = [markdown_row(header), "|" + "---|" * len(header)]
     for claim in judge(results):
-        cells = [claim[key] for key in ("quote", "where", "criterion", "verdict", "measured", "paper")]
-        lines.append(markdown_row([f"\u201c{cells[0]}\u201d", *cells[1:]], bold=3))
+        cells = [claim[key] for key in ("where", "criterion", "verdict", "measured", "paper")]
+        lines.append(markdown_row([f"\u201c{claim['quote']}\u201d", *cells], bold=3))
     return "\n".join(lines) + "\n"

@@ -192,8 +192,6 @@ def _link(result, folder):
 
 
 # --- pictures -------------------------------------------------------------------------------------------
-
-
 def part_pictures(result: StudyResult, part: str) -> Iterator[dict[str, Any]]:
     """The pictures of one training size, each with "folded" if it is one of the details."""
     arrays = {key.removeprefix(f"{part}/"): array for key, array in result.arrays.items() if key.startswith(f"{part}/")}
@@ -264,8 +262,6 @@ def _marks(ax, rows, heights, quantity, **style):
 
 
 # --- points --------------------------------------------------------------------------------------
-
-
 def _decoded(arrays, *keys):
     """[(title, colour, array of each key)] of the decoders that have them: of each kind the one of least mean error."""
     best = {}
@@ -365,8 +361,6 @@ def _point_clouds(clouds, names, elevation, width, n_columns):
 
 
 # --- fields and errors ---------------------------------------------------------------------------
-
-
 def _one_field(arrays, dataset):
     truth = arrays["field/truth"]
     fields = {title: field for title, _, field in _decoded(arrays, "field")}

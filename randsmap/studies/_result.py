@@ -177,8 +177,6 @@ def load_result(folder: str | os.PathLike[str]) -> StudyResult:
 
 
 # --- finished pieces ------------------------------------------------------------------------------
-
-
 def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
     """The folder of the pieces that depend on these JSON values; ValueError if `folder` has those of others."""
     configuration = json.loads(json.dumps(configuration))  # as it will be read
@@ -214,7 +212,6 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 # --- the table -------------------------------------------------------------------------------------
-
 QUANTITIES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
 PERCENTILES = {"median": 50, "p05": 5, "p95": 95}
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}

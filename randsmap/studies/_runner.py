@@ -111,35 +111,29 @@ def run_study(
     ['train', 'test']
     """
     out = Path(out)
-    seed = check_count(seed, "seed", low=0)
-    feature_seed = seed if feature_seed is None else check_count(feature_seed, "feature_seed", low=0)
-    runs = check_count((2 if quick else PAPER_RUNS) if runs is None else runs, "runs")
-    check_choice(split, "split", ("random", "trajectory"))
+    study = quick_form(study) if quick else study
     fields, about = None, {}
-    if quick:
-        study = quick_form(study)
     if data is not None:
         study, fields = user_study(study, Path(data))
-    if split == "trajectory" and not study.has_trajectories:
-        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
     options = {
-        "runs": runs,
+        "runs": check_count((2 if quick else PAPER_RUNS) if runs is None else runs, "runs"),
         "quick": quick,
-        "seed": seed,
-        "feature_seed": feature_seed,
-        "split": split,
+        "seed": check_count(seed, "seed", low=0),
+        "feature_seed": check_count(seed if feature_seed is None else feature_seed, "feature_seed", low=0),
+        "split": check_choice(split, "split", ("random", "trajectory")),
         "training_form": study.training_form if training_form is None else training_form,
         "searched": not quick if searched is None else searched,
         "decoders": None if decoders is None else list(decoders),
         "data": None if data is None else Path(data).name,
     }
+    if split == "trajectory" and not study.has_trajectories:
+        raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
     # nothing is written before all arguments are checked
     chosen = _chosen(study, options)
     pieces = open_pieces(out, _configuration(study, options))
     if fields is None:
-        fields, about = _load_data(study, out, seed, progress)
-    show = if_asked(progress)
-    rows, arrays, findings = _run_parts(study, chosen, fields, about, options, pieces, show)
+        fields, about = _load_data(study, out, options["seed"], progress)
+    rows, arrays, findings = _run_parts(study, chosen, fields, about, options, pieces, if_asked(progress))
     result = StudyResult(
         name=study.name,
         title=study.title or study.name,
@@ -230,24 +224,22 @@ def _notes(study, chosen, findings, options):
 
 
 def _cuts(study, chosen, options):
-    cuts = []
-    if options["quick"]:
-        tuning = "three of the ten grid values of each hyperparameter, P = N/4 only, tuning on one draw of the features"
-        cuts.append(f"Quick run: {tuning}.")
-        if study.quick_sizes:
-            changed = ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
-            size = f"{study.sizes[0][0]} training points"
-            cuts.append(f"Quick run: smaller data ({changed}), so no number of the paper belongs to it: {size}.")
-    runs = options["runs"]
-    if runs < PAPER_RUNS:
-        cuts.append(f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {PAPER_RUNS}.")
-    if options["decoders"] is not None:
-        return [*cuts, f"Only the decoders {', '.join(case.label for case in chosen)}."]
-    if not options["training_form"] and any(case.training_form for case in study.cases):
-        cuts.append("Without the paper's closed form (--training-form adds it).")
-    if not options["searched"] and any(case.searched for case in study.cases):
-        cuts.append("Without the decoders that are searched for (--auto adds them).")
-    return cuts
+    runs, changed = options["runs"], ", ".join(f"{k} = {v}" for k, v in study.quick_options.items())
+    tuning = "three of the ten grid values of each hyperparameter, P = N/4 only, tuning on one draw of the features"
+    smaller = f"smaller data ({changed}), so no number of the paper belongs to it"
+    left_out = {
+        kind: options["decoders"] is None and not options[kind] and any(getattr(case, kind) for case in study.cases)
+        for kind in ("training_form", "searched")
+    }
+    texts = {
+        f"Quick run: {tuning}.": options["quick"],
+        f"Quick run: {smaller}: {study.sizes[0][0]} training points.": options["quick"] and study.quick_sizes,
+        f"{runs} run{'' if runs == 1 else 's'} instead of the paper's {PAPER_RUNS}.": runs < PAPER_RUNS,
+        f"Only the decoders {', '.join(case.label for case in chosen)}.": options["decoders"] is not None,
+        "Without the paper's closed form (--training-form adds it).": left_out["training_form"],
+        "Without the decoders that are searched for (--auto adds them).": left_out["searched"],
+    }
+    return [text for text, holds in texts.items() if holds]
 
 
 def seed_for(seed: int, *path: int) -> int:
@@ -334,8 +326,6 @@ def harmonics_map(
 
 
 # --- one split of the data ----------------------------------------------------------------------------
-
-
 def fractions(case: DecoderCase, quick: bool) -> tuple[float | None, ...]:
     """P / N of a decoder with random features, as in the paper; None for another."""
     if not case.draws_features:

@@ -295,8 +295,6 @@ def paper_cases(
 
 
 # --- the data: read, split, errors of its samples -----------------------------------------------------
-
-
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
     """Split sizes of a study, scaled to n_samples samples."""
     fewest = 30  # for training: P = N/4 are then 7 features
@@ -314,8 +312,6 @@ def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
 
 
 # --- what the figures show ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class View:
     """Selection of columns, axes and colours for the figures of a study."""
@@ -387,7 +383,6 @@ def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[st
 
 
 # --- the five studies, and how the paper was read -----------------------------------------------------
-
 _TABLE: dict[str, Any] = tomllib.loads(data_file("studies.toml"))
 NOTES: dict[str, Any] = _TABLE["notes"]  # of more than one study
 
