@@ -56,15 +56,7 @@ class Dual:
         """Q^T K: of T^+ K, whose rows are as long as T is nearly dependent, C would show the round-off."""
         return self.Q.T @ self.K
 
-    @cached_property
-    def _norm(self):
-        return gram_norm(self.K)
-
-    def _cholesky_is_accurate(self, regularization):
-        # kernels with a linear trend have many eigenvalues, which would take ten times as long as Cholesky
-        if self._is_linear:
-            return regularization > self.smallest
-        return gram_is_accurate(self._norm, regularization)
+    _norm = cached_property(lambda self: gram_norm(self.K))
 
     def _inner(self):
         """J K J, with the tail's space set apart: its eigenvalue is above all others."""
@@ -79,16 +71,16 @@ class Dual:
         with blas_threads():
             inside = self.Q.T @ H
             remove_span(self.Q, H)
-            name = "cholesky"
-            if not (
-                self._cholesky_is_accurate(regularization)
-                and cholesky_solve(without_span(self.Q, self.K), H, regularization)
-            ):
+            if self._is_linear:  # many eigenvalues, which would take ten times as long as Cholesky
+                accurate = regularization > self.smallest
+            else:
+                accurate = gram_is_accurate(self._norm, regularization)
+            solved = accurate and cholesky_solve(without_span(self.Q, self.K), H, regularization)
+            if not solved:
                 self._solve_by_modes(H, regularization)
-                name = "eigenvalues"
             remove_span(self.Q, H)
             b = self._from_basis @ (inside - self._basis_K @ H)
-        return b, name
+        return b, "cholesky" if solved else "eigenvalues"
 
     def weights(self, k: _Values, t: _Values, regularization: float) -> _Values:
         """Weights W (L, n) of the fields in those decoded where the kernel is k (L, n) and the tail t (L, m)."""
@@ -96,9 +88,7 @@ class Dual:
             s = t @ self._from_basis
             H = np.ascontiguousarray((k - s @ self._basis_K).T)
             self.solve(H, regularization)
-            W = s @ self.Q.T
-            W += H.T
-        return W
+            return s @ self.Q.T + H.T
 
     # -- All lambdas -----------------------------------------------------------------------------------
     @cached_property
@@ -136,9 +126,9 @@ class Dual:
 
     def complete_hat(self) -> HatMatrix:
         """`hat` with the eigenvalues that are round-off, as 0 where they are below it: for any lambda > 0."""
-        rank = self.Q.shape[1]
         with blas_threads():
             eigenvalues, V = symmetric_eigen(self._inner(), overwrite=True)
+        rank = self.Q.shape[1]
         n = len(V) - rank  # the last are those of the tail
         U = np.ascontiguousarray(np.hstack([self.Q, V[:, :n]]))
         squares = np.concatenate([np.full(rank, np.inf), np.maximum(eigenvalues[:n], 0)])
@@ -155,9 +145,9 @@ class Dual:
 
     def _missed_without(self, F, held, regularization):
         """What the fields F[held] miss if the others are fitted alone, the tail from their own centre."""
-        rest, T = np.delete(np.arange(len(F)), held), self._T.copy()
+        rest, T, K = np.delete(np.arange(len(F)), held), self._T.copy(), self.K
         T[:, 1:] -= T[rest, 1:].mean(axis=0)
-        W = Dual(self.K[np.ix_(rest, rest)], T[rest]).weights(self.K[np.ix_(held, rest)], T[held], regularization)
+        W = Dual(K[np.ix_(rest, rest)], T[rest]).weights(K[np.ix_(held, rest)], T[held], regularization)
         return F[held] - W @ F[rest]
 
     def _inverse_root(self, regularization):
@@ -191,8 +181,7 @@ class Dual:
         def values(k: _Values, t: _Values, k_yy: float) -> _Values:
             with blas_threads():
                 s = t @ self._from_basis
-                w = s @ self.Q.T
-                w += ((k - s @ self._basis_K) @ root) @ root.T
+                w = s @ self.Q.T + ((k - s @ self._basis_K) @ root) @ root.T
                 variance = np.maximum(k_yy + np.einsum("ij,ij->i", w @ self.K - 2 * k, w), 0)
             return np.einsum("ij,ij->i", w, w) + variance / regularization if regularization else variance
 

@@ -21,7 +21,7 @@ from scipy.linalg.blas import dsymv
 from randsmap._kernels import ridge as _kernel
 from randsmap._kernels import sums as _sums_kernel
 from randsmap._linalg.products import cross, symmetric_eigen
-from randsmap._linalg.rows import FeatureRows, centre, feature_matrix, less_means
+from randsmap._linalg.rows import FeatureRows, Rows, centre, feature_matrix, less_means
 from randsmap._parallel import blas_threads, parallel_rows
 
 _Values = NDArray[np.float64]
@@ -30,6 +30,7 @@ _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 _BLOCK = 1024
 # Points that are kept of batches at most: enough for distances between neighbours
 _SAMPLE = 8192
+TOO_LARGE = "features, or their squares, are too large for floating-point numbers: use smaller units for the latents"
 
 
 class Solution(NamedTuple):
@@ -85,19 +86,17 @@ class CompensatedMatrix:
         self.high, self.low, self.upper = np.zeros((P, N)), np.zeros((P, N)), upper
 
     def _by_rows(self, function, *arguments):
-        """function(high, low, start, stop, upper, *arguments) for all rows, some of them in a thread."""
-
         def task(rows):
             function(self.high, self.low, rows.start, rows.stop, self.upper, *arguments)
 
         parallel_rows(task, len(self.high), 64)
 
-    def add(self, X, a, b):
+    def add(self, X, a=None, b=None):
         """Add X + a b^T, a (P, 2) being in two numbers; b None: X alone."""
         self._by_rows(_sums_kernel.add, X, a, b)
 
     def merge(self, other):
-        self.add(other.high, None, None)
+        self.add(other.high)
         self.low += other.low
 
     def total(self, a=None, b=None):
@@ -138,8 +137,8 @@ class GramAccumulator:
         self.gram.add(block, weighted, mean)
         del block  # as large as the sums
         with blas_threads():
-            products = cross(Phi, F)
-        self.cross.add(products, weighted, field_mean)
+            block = cross(Phi, F)
+        self.cross.add(block, weighted, field_mean)
         self.n += m
 
     def merge(self, other: GramAccumulator) -> None:
@@ -182,17 +181,15 @@ def gram_is_accurate(norm: float, regularization: float) -> bool:
 
 
 def gram_norm(G: _Values, uncentred: float | None = None) -> float:
-    """|Phi|^2, the largest eigenvalue of the Gram matrix G (upper triangle) of Phi without its mean.
+    """|Phi|^2, the largest eigenvalue of the Gram matrix G (upper triangle) of Phi without its mean, to a few per cent.
 
     uncentred : None if G is of rows less their mean; n, or the sum of weights, if G is [1 | Phi]^T [1 | Phi] of n rows;
         0 if G is [1 | Phi] [1 | Phi]^T
     """
-    # twelve steps of the Lanczos method give the largest eigenvalue to a few per cent
-    steps = 12
     v, before = np.random.default_rng(0).standard_normal(len(G)), 0.0
     alpha: list[float] = []
     beta = [float(np.linalg.norm(v))]
-    while len(alpha) < min(len(G), steps) and beta[-1] > 0:
+    while len(alpha) < min(len(G), 12) and beta[-1] > 0:  # steps of the Lanczos method
         v = v / beta[-1]
         if uncentred == 0:
             v -= v.mean()
@@ -223,10 +220,7 @@ def cholesky_solve(
     """
     trace = float(np.trace(G))
     if not np.isfinite(trace):
-        raise ValueError(
-            "the squares of the features are too large for floating-point numbers: use smaller "
-            "units for the latent coordinates"
-        )
+        raise ValueError(TOO_LARGE)
     smallest = 10 * _EPS * trace
     if auto and not regularization > smallest:
         return False
@@ -234,10 +228,9 @@ def cholesky_solve(
     pivot = _kernel.solve(G, regularization, smallest / 2, H)
     if pivot and not auto:
         raise np.linalg.LinAlgError(
-            f"Cholesky factorisation failed at pivot {pivot} of {len(G)} with "
-            f"regularization (lambda) = {regularization:g}: the Gram matrix of the features is "
-            f"numerically singular (its trace is {trace:.3g}). Use a larger regularization, or "
-            f"solver={others} for the minimum-norm solution"
+            f"Cholesky factorisation failed at pivot {pivot} of {len(G)} with regularization (lambda) = "
+            f"{regularization:g}: the Gram matrix of the features is numerically singular (its trace is {trace:.3g}). "
+            f"Use a larger regularization, or solver={others} for the minimum-norm solution"
         )
     return not pivot
 
@@ -348,9 +341,9 @@ class FeatureLeverage:
         h = np.full(len(X), self.offset)
         for start, stop, Psi in self._rows(features, X).blocks(1024):
             with blas_threads():
-                h[start:stop] += _squares(Psi @ self.W)
+                h[start:stop] += Rows(Psi @ self.W).norms2()
                 if self._Q is not None:
-                    h[start:stop] += _squares(Psi - (Psi @ self._Q) @ self._Q.T) / self._regularization
+                    h[start:stop] += Rows(Psi - (Psi @ self._Q) @ self._Q.T).norms2() / self._regularization
         return h
 
     def sizes(self, features: Any, X: _Values) -> _Values:
@@ -361,10 +354,6 @@ class FeatureLeverage:
         rows = FeatureRows(features, X, bias=self.mean is None)
         rows.mean = self.mean
         return rows
-
-
-def _squares(A):
-    return np.einsum("ij,ij->i", A, A)
 
 
 # -- Batches ---------------------------------------------------------------------------------------
@@ -397,10 +386,7 @@ class NormalEquations:
             Z = feature_matrix(self.features, X, self.width - (not self.centred))
             size = np.einsum("ij,ij->", Z, Z)
         if not np.isfinite(size):
-            raise ValueError(
-                "the features of X, or their squares, are too large for floating-point numbers: "
-                "use smaller units for the latent coordinates"
-            )
+            raise ValueError(TOO_LARGE)
 
     def check_complete(self) -> None:
         """Raise a ValueError if an interrupt left a batch half added."""
@@ -410,12 +396,15 @@ class NormalEquations:
                 "incomplete: start anew with a new estimator"
             )
 
-    # -- Batches ---------------------------------------------------------------------------------------
     def add(self, X: _Values, F: Any) -> None:
         """Add latent points (n, d) and their fields (n, M)."""
         self.incomplete = True
         self._add_rows(X, F)
-        self._add_to_sample(X)
+        new = X[-self.n % self.stride :: self.stride]
+        while len(self.sample) + len(new) > _SAMPLE:
+            new = new[len(self.sample) % 2 :: 2]
+            self.sample, self.stride = self.sample[::2], 2 * self.stride
+        self.sample = np.concatenate([self.sample, new])
         self.n += len(X)
         self.incomplete = False
 
@@ -429,13 +418,6 @@ class NormalEquations:
             if self._n_waiting == self._size:
                 self._sum(self.sums)
                 self.waiting, self._n_waiting = [], 0
-
-    def _add_to_sample(self, X):
-        new = X[-self.n % self.stride :: self.stride]
-        while len(self.sample) + len(new) > _SAMPLE:
-            new = new[len(self.sample) % 2 :: 2]
-            self.sample, self.stride = self.sample[::2], 2 * self.stride
-        self.sample = np.concatenate([self.sample, new])
 
     def _sum(self, sums):
         X, F = self.waiting[0] if len(self.waiting) == 1 else map(np.concatenate, zip(*self.waiting))
@@ -480,19 +462,17 @@ class NormalEquations:
         solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose).
         """
         G, A, mean, field_mean = self.totals()
-        name = "cholesky"
         with blas_threads():  # as many as in `fit`: the same bits
             solved = cholesky_solve(G, A, regularization, solver == "auto", "'auto'")
-        if not solved:
-            name = "eigh"
-            G, H, _, _ = self.totals()  # the attempt has overwritten them
-            with blas_threads():
+            if not solved:
+                G, H, _, _ = self.totals()  # the attempt has overwritten them
                 eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
                 # the squares: singular values of Phi below some 1e-7 of the largest are lost in the sums
                 kept = eigenvalues > self.width * _EPS * eigenvalues[-1]
                 V = V[:, kept]
                 A = V @ ((V.T @ H) / (eigenvalues[kept] + regularization)[:, None])
-        return Solution(with_bias(A, mean, field_mean) if self.centred else A, name)
+        A = with_bias(A, mean, field_mean) if self.centred else A
+        return Solution(A, "cholesky" if solved else "eigh")
 
     def leverage(self, regularization: float) -> FeatureLeverage:
         """The leverage in the regression on all rows."""

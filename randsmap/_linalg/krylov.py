@@ -1,14 +1,14 @@
 """Ridge regression for large n and P by conjugate gradients; Phi is never stored.
 
-(Phi^T Phi + lambda I) A = Phi^T F (paper Eq. vanillaTikhonov, by a Krylov method as its remark
-advises) with a randomised Nystroem preconditioner. Products with Phi^T Phi take one pass over row
-blocks of Phi, whose features are computed anew in every pass.
+(Phi^T Phi + lambda I) A = Phi^T F (paper Eq. vanillaTikhonov, by a Krylov method as its remark advises) with a
+randomised Nystroem preconditioner. A product with Phi^T Phi is a pass over row blocks of Phi, which are computed anew.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,12 +88,11 @@ class Krylov:
 
         Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256) and 512 MB.
         """
-        # the limit of the preconditioner, of whose size there are eight arrays while it is made
-        sketch_bytes = 2**29
         width = self._rows.width
         if largest_rank is None:  # beyond, a direct solver would cost no more
             largest_rank = max(2 * self.first_rank, width // 4)
-        largest_rank = max(1, min(largest_rank, width, sketch_bytes // (64 * width)))
+        # of the preconditioner there are eight arrays while it is made
+        largest_rank = max(1, min(largest_rank, width, 2**29 // (64 * width)))
         while self.rank < width and not (self.rank and self._eigenvalues[-1] <= 10 * self._regularization):
             if self.rank >= largest_rank:
                 return False
@@ -133,9 +132,8 @@ class Krylov:
         if error > self._goal:
             reached = 2 * error / self._norm
             warn_caller(
-                f"The Krylov solver did not reach tol = {2 * self._goal / self._norm:.3g} in {n_iter} "
-                f"iterations (max_iter = {max_iter}): the predictions' relative error is only known "
-                f"to be below {reached:.3g}. "
+                f"The Krylov solver did not reach tol = {2 * self._goal / self._norm:.3g} in {n_iter} iterations "
+                f"(max_iter = {max_iter}): the predictions' relative error is only known to be below {reached:.3g}. "
                 "Use a larger max_iter, regularization or tol, or solver='cholesky' or 'svd'",
                 ConvergenceWarning,
             )
@@ -159,13 +157,9 @@ class Krylov:
     def _error(self, Q, sigma=None):
         """The bound of |Phi (A - A*)| for a residual T^1/2 Q sigma (sigma None: the identity)."""
         with blas_threads():
-            inside = cross(self._U, Q)
-            if sigma is None:
-                whole = np.linalg.norm(Q)
-            else:
-                inside, whole = inside @ sigma, np.linalg.norm(sigma)
-        inside = np.linalg.norm(inside)
-        outside = max(whole**2 - inside**2, 0.0)
+            found = cross(self._U, Q)
+            inside = np.linalg.norm(found if sigma is None else found @ sigma)
+        outside = max(np.linalg.norm(Q if sigma is None else sigma) ** 2 - inside**2, 0.0)
         return float(np.sqrt(inside**2 / self._rest + outside / self._regularization))
 
     def _iterate(self, R, max_iter):
@@ -205,10 +199,8 @@ def available_memory() -> int | None:
         found = re.search(r"^MemAvailable: *(\d+)", Path("/proc/meminfo").read_text(), re.MULTILINE)
         limits += [1024 * int(found[1])] if found else []
     except OSError:
-        try:
+        with suppress(AttributeError, ValueError, OSError):
             limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        except (AttributeError, ValueError, OSError):
-            pass
     for folder, limit, usage in _cgroups():
         try:
             largest = int((folder / limit).read_text())  # "max": no limit
@@ -232,8 +224,7 @@ def _cgroups():
         if not controllers:
             root, names = "/sys/fs/cgroup", ("memory.max", "memory.current")
         elif "memory" in controllers.split(","):
-            root = "/sys/fs/cgroup/memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            root, names = "/sys/fs/cgroup/memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
         else:
             continue
         inner = Path(path.lstrip("/"))

@@ -48,14 +48,11 @@ def neighbor_index(points: _Values, k: int) -> NeighborIndex | ProjectedNeighbor
     """The index to search these points (n, M), finite and centred, for their k nearest: the projected one where
     that prunes most of the pairs of a sample."""
     n, M = points.shape
-    if n < SMALLEST or M <= 16 or 8 * k > n:
-        return NeighborIndex(points)
-    sample = points[:: -(-n // 512)]
-    if not sample.any():
-        return NeighborIndex(points)
-    # any orthonormal directions bound distances
-    _, modes, _ = truncated_svd(Rows(sample), lambda *_: min(64, M // 4, len(sample) // 4))
-    rank = _best_rank(points, modes.T, k)
+    sample, rank = points[:: -(-n // 512)], None
+    if n >= SMALLEST and M > 16 and 8 * k <= n and sample.any():
+        # any orthonormal directions bound distances
+        _, modes, _ = truncated_svd(Rows(sample), lambda *_: min(64, M // 4, len(sample) // 4))
+        rank = _best_rank(points, modes.T, k)
     if rank is None:
         return NeighborIndex(points)
     return ProjectedNeighbors(points, np.ascontiguousarray(modes[:rank].T))
@@ -79,8 +76,7 @@ def _projected(points, directions):
 def _best_rank(points, directions, k):
     """Number of coordinates for the cheapest search of k neighbours, by a sample of the pairs; None: comparing all
     pairs is cheaper."""
-    # bounding a distance by one coordinate takes this part of one column of an exact comparison
-    bound_cost = 0.2
+    bound_cost = 0.2  # of bounding a distance by one coordinate, over one column of an exact comparison
     n, M = points.shape
     chosen = np.arange(0, n, -(-n // 32))
     farthest = np.partition(squared_distances(points[chosen], points), k - 1)[:, k - 1]
@@ -111,30 +107,24 @@ def _left_at(ranks, coordinates):
 
 def _group_bounds(leaf, n_leaves):
     """Where groups of about 64 of the sorted leaf numbers begin, and the end; each within a subtree."""
-    group = 64
     together = 1
-    while 2 * together <= n_leaves and len(leaf) * together < group * n_leaves:
+    while 2 * together <= n_leaves and len(leaf) * together < 64 * n_leaves:
         together *= 2
     starts = np.flatnonzero(np.diff(leaf // together, prepend=-1))
     within = np.arange(len(leaf)) - np.repeat(starts, np.diff(starts, append=len(leaf)))
-    return np.append(np.flatnonzero(within % (2 * group) == 0), len(leaf))
+    return np.append(np.flatnonzero(within % 128 == 0), len(leaf))
 
 
 class ProjectedNeighbors:
-    """Points (n, M), not copied, made ready for `query`, like `NeighborIndex`. Made by `neighbor_index`.
-
-    `directions` (M, r) are V.
-    """
+    """Points (n, M), not copied, made ready for `query`, like `NeighborIndex`; `directions` (M, r) are V."""
 
     def __init__(self, points: _Values, directions: _Values) -> None:
-        # Leaves per cell: the best of 1 to 8
-        cell = 2
         self.n_points, self.n_dims = n, _ = points.shape
         self._points, self._directions = points, directions
         coordinates = _projected(points, directions)
         self._order, depth, boxes, lowest, split = build_tree(coordinates, LEAF)
         self._coordinates, self._tree = coordinates[self._order], (depth, boxes, lowest, split)
-        self._start = n * np.arange(0, 2**depth + 1, min(cell, 2**depth)) // 2**depth
+        self._start = n * np.arange(0, 2**depth + 1, min(2, 2**depth)) // 2**depth  # cells of two leaves: the best
         counts = np.diff(self._start)
         self._centres = np.add.reduceat(self._coordinates, self._start[:-1], axis=0) / counts[:, None]
         away = self._coordinates - np.repeat(self._centres, counts, axis=0)
@@ -167,8 +157,7 @@ class ProjectedNeighbors:
 
     def _search(self, Q, y, k):
         """The same for a group of near queries, whose coordinates are y."""
-        # Queries whose candidates are compared together: the best of 4 to 64
-        together = 16
+        together = 16  # queries whose candidates are compared together: the best of 4 to 64
         centre = y.mean(axis=0)
         away = y - centre
         own = np.einsum("ij,ij->i", away, away)
@@ -253,9 +242,10 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
     S (n, n) is symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit
     eigenvector to the eigenvalue 1, positive, which is left out.
     """
-    # so small a distance from 1 is harmless: the trivial eigenvector, which rounding over it would spoil, is left out
-    shift = 1e-8
-    n = S.shape[0]
+    n, shift = (
+        len(constraint),
+        1e-8,
+    )  # harmless: the trivial eigenvector, which rounding over it would spoil, is left out
     components = _eigenspace_of_one(S, constraint)
     ones = _other_vectors(components, constraint, count)
     if ones.shape[1] == count:
@@ -297,10 +287,7 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
 
 
 def _eigenspace_of_one(S, constraint):
-    """Orthonormal columns, sparse: of each component of the graph, what the constraint is on it.
-
-    They are known to round-off, so that eigenvalues next to 1 need not be told from 1.
-    """
+    """Orthonormal columns, sparse, to round-off: of each component of the graph, what the constraint is on it."""
     number, label = connected_components(S, directed=False)
     lengths = np.sqrt(np.bincount(label, constraint**2))
     return csr_array((constraint / lengths[label], label, np.arange(len(label) + 1)), shape=(len(label), number))
@@ -362,14 +349,13 @@ class SparseCholesky:
         self._factors: list[tuple[int, int, NDArray[np.intp], _Values, _Values]] = []
         self.entries = self.operations = 0  # numbers of the factor, and multiplications to find it
         for number, node in enumerate(nodes):
-            start, stop = bounds[number], bounds[number + 1]
+            start, stop = map(int, bounds[number : number + 2])
             children = tuple(rank[[2 * node + 1, 2 * node + 2]]) if 2 * node + 2 < len(nodes) else ()
-            rows = self.permutation[start:stop]
-            touched = [place[_columns_of(graph, rows)]] + [self.fronts[c][2] for c in children]
+            touched = [place[_columns_of(graph, self.permutation[start:stop])]] + [self.fronts[c][2] for c in children]
             above = np.unique(np.concatenate(touched))
             above = above[np.searchsorted(above, stop) :]
-            s, b = int(stop - start), len(above)
-            self.fronts.append((int(start), int(stop), above, children))
+            s, b = stop - start, len(above)
+            self.fronts.append((start, stop, above, children))
             self.entries += s * (s + 1) // 2 + s * b
             self.operations += s * s * s // 3 + s * s * b + s * b * b
 
@@ -380,9 +366,7 @@ class SparseCholesky:
         left: dict[int, _Values] = {}  # what children leave for their parents
         for number, (start, stop, above, children) in enumerate(self.fronts):
             s, b = stop - start, len(above)
-            own = np.zeros((s, s), order="F")
-            below = np.zeros((b, s), order="F")
-            rest = np.zeros((b, b), order="F")
+            own, below, rest = (np.zeros(shape, order="F") for shape in ((s, s), (b, s), (b, b)))
             rows = self.permutation[start:stop]
             first, last = matrix.indptr[rows], matrix.indptr[rows + 1]
             entries = _ranges(first, last)
@@ -426,10 +410,8 @@ class SparseCholesky:
 
 
 def step_coordinates(graph: csr_array, count: int) -> _Values:
-    """Numbers of steps (n, count) to each vertex of a graph of symmetric pattern from vertices far from one another.
-
-    Steps to vertices that cannot be reached are more than all others.
-    """
+    """Numbers of steps (n, count) to each vertex of a graph of symmetric pattern from vertices far from one another;
+    more than all others to vertices that cannot be reached."""
     out = np.empty((graph.shape[0], count))
     nearest = _steps(graph, 0)
     for c in range(count):

@@ -1,12 +1,13 @@
 """Ridge regression at the cost of the rank of Phi: A = V alpha, V the features at few latent points.
 
-Smooth features of low-dimensional latents have few singular values that matter beside sqrt(lambda). With
-an orthonormal V whose span holds the features, Phi V is all that the regression needs of Phi.
+Smooth features of low-dimensional latents have few singular values that matter compared with sqrt(lambda). With an
+orthonormal V whose span holds the features, Phi V is all that the regression needs of Phi.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -78,9 +79,8 @@ class LowRank:
         P = self._features.width
         self._most = min(most, P)
         rng = np.random.default_rng(0)
-        self._some = np.arange(self.n)
-        if self.n > _CANDIDATES:
-            self._some = np.sort(rng.choice(self.n, _CANDIDATES, replace=False))
+        few = self.n <= _CANDIDATES
+        self._some = np.arange(self.n) if few else np.sort(rng.choice(self.n, _CANDIDATES, replace=False))
         tests = rng.choice(self._some, min(self.n, TESTS), replace=False)
         self._tests = self._features.take(tests).whole()
         if not self.bias:
@@ -100,26 +100,17 @@ class LowRank:
         # errors |E|_2 that a table of Phi V may have (0: no table), and that its rows have
         self._table_goal = self._row_error = 0.0
         self._table: ProjectionTable | None = None
-        self._is_useful = self._grow_for(regularizations)
-
-    def _grow_for(self, regularizations):
-        """Grow V for the least lambda that it can serve; False if there is none."""
-        margin = 2 * _MARGIN * PROBES  # one pass in most cases: probes say 20 times what the tests say
-        for value in sorted(regularizations):
-            if self.grow(self.tol * value / margin):
+        self._is_useful = False
+        for value in sorted(regularizations):  # V grows for the least lambda that it can serve
+            # one pass in most cases: probes say 20 times what the tests say
+            if self.grow(self.tol * value / (2 * _MARGIN * PROBES)):
                 self._table_goal = self.tol * np.sqrt(value) / 8
-                return self.rank > 0  # 0: latents that are all the same
-        return False
+                self._is_useful = self.rank > 0  # 0: latents that are all the same
+                break
 
-    @property
-    def rank(self) -> int:
-        """r, the columns of V."""
-        return len(self._Vt)
-
-    @property
-    def width(self) -> int:
-        """Columns of Phi V, with the bias."""
-        return self.rank + self.bias
+    # columns of V, and of Phi V with the bias
+    rank = property(lambda self: len(self._Vt))
+    width = property(lambda self: self.rank + self.bias)
 
     # -- The space -----------------------------------------------------------------------------------
     def _test_energy(self):
@@ -151,18 +142,12 @@ class LowRank:
             self._Vt, self._energy = np.vstack([self._Vt, new]), self._test_energy()
             if once:
                 break
-            if self._goal_is_out_of_reach(goal, before):
-                return False
+            if self._energy > goal:  # does the decay so far say that `most` columns are not enough
+                gain = 3 if self.rank <= STEP else 1  # of later steps over the first one, at most
+                rest = gain * np.log(self._energy / before) * (self._most - self.rank) / STEP
+                if np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK:
+                    return False
         return True
-
-    def _goal_is_out_of_reach(self, goal, before):
-        """True if the decay in the last step says that `most` columns are not enough, so that giving up is cheap."""
-        if self._energy <= goal:
-            return False
-        # a later step gains at most three times what the first one does
-        gain = 3 if self.rank <= STEP else 1
-        rest = gain * np.log(self._energy / before) * (self._most - self.rank) / STEP
-        return np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK
 
     def _project(self, F):
         """Phi V and tau in one pass over the features; with fields F (n, M) also the sums for their solutions."""
@@ -186,14 +171,11 @@ class LowRank:
             self._row_error += 8 * _EPS * float(np.sqrt(self.n) * np.linalg.norm(self._features.mean))
         if self.n * len(self._right) <= _STORED:
             self._Z = self.whole()
-        if F is not None:
-            self._add_up(F)
-        elif self._Z is None:
-            for _ in self.blocks():
-                pass
-
-    def _add_up(self, F):
-        """The Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean."""
+        if F is None:
+            if self._Z is None:  # for tau
+                deque(self.blocks(), maxlen=0)
+            return
+        # the Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean
         sums, energy = GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
         reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
         for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
@@ -214,9 +196,8 @@ class LowRank:
                     Z = multiply(block, self._right.T)
                 yield start, stop, Z
             return
-        # rows that are sorted by the cells of the table at a time: enough in each for products of matrices
-        table_rows = 16384
-        for first, last in steps(self.n, table_rows, "fitting"):
+        # so many rows are sorted by the cells of the table that each has enough for products of matrices
+        for first, last in steps(self.n, 16384, "fitting"):
             Z = self._table.rows(self._features.points[first:last])
             for start in range(first, last, size):
                 stop = min(start + size, last)
@@ -242,13 +223,6 @@ class LowRank:
         for start, stop, block in self.blocks():
             out[start:stop] = block
         return out
-
-    def _rows_at(self, points):
-        """[1 |] Phi V less `mean` of other points, (L, width)."""
-        features = points.without_bias()
-        features.mean = self._features.mean
-        out = np.hstack([np.ones((points.n, int(self.bias))), features.times(self._Vt.T)])
-        return out if self.mean is None else out - self.mean
 
     # -- The regression --------------------------------------------------------------------------------
     def _certificate(self, regularization):
@@ -316,7 +290,10 @@ class LowRank:
             if self._certificate(regularization) + self._row_error / np.sqrt(regularization) > self.tol:
                 continue
             centre(self)
-            Z = self._rows_at(points)
+            features = points.without_bias()
+            features.mean = self._features.mean
+            Z = np.hstack([np.ones((points.n, int(self.bias))), features.times(self._Vt.T)])
+            Z = Z if self.mean is None else Z - self.mean
             size, largest = float(np.linalg.norm(self.whole())), 0.5 / np.sqrt(regularization)
             W = None
             if _round_off(size, regularization, largest, 1.0, True) <= self.tol:
@@ -346,8 +323,7 @@ def farthest_points(points: _Values) -> Iterator[int]:
     """Indices of points (n, d), each the farthest from those before, until the others are equal to one of them."""
     distances = np.einsum("ij,ij->i", points, points)  # from their mean
     while distances.max(initial=0) > 0:
-        i = int(np.argmax(distances))
-        yield i
+        yield (i := int(np.argmax(distances)))
         step = points - points[i]
         np.minimum(distances, np.einsum("ij,ij->i", step, step), out=distances)
 
@@ -408,10 +384,9 @@ class ProjectionTable:
         rows at random say.
         """
         n, d = X.shape
-        if not goal or features is None or d > 2 or n < _LEAST_ROWS:
-            return None
+        known = goal and features is not None and d <= 2 and n >= _LEAST_ROWS
         accuracy = goal / np.sqrt(n)
-        found = cls._cheapest(features, X, width, max(accuracy, 16 * _EPS))
+        found = cls._cheapest(features, X, width, max(accuracy, 16 * _EPS)) if known else None
         if found is None:
             return None
         table = cls(X, values, *found, accuracy)
@@ -423,15 +398,11 @@ class ProjectionTable:
     @staticmethod
     def _cheapest(features: Any, X: _Values, width: int, accuracy: float) -> tuple[int, int] | None:
         """(cells, degree) for which least work is expected, from what is known of the features' Chebyshev series."""
-        # multiplications of GEMM that take as long as one feature
-        per_feature = 60
-        # multiplications of GEMM that take as long as one product of polynomials
-        term = 30
-        # numbers of a table (512 MB)
-        entries = 1 << 26
-        # cells along a coordinate
-        most_cells = 128
-        degrees = (6, 8, 10, 12, 14, 16, 20, 24, 28)
+        per_feature, term = (
+            60,
+            30,
+        )  # multiplications of GEMM that take as long as a feature, or a product of polynomials
+        entries, most_cells = 1 << 26, 128  # numbers of a table (512 MB), and cells along a coordinate
         activation, W, _, scale = features
         n, d = X.shape
         half = (X.max(axis=0) - X.min(axis=0)) / 2
@@ -439,11 +410,9 @@ class ProjectionTable:
         direct = W.shape[1] * (2 * width + per_feature)
         best, least = None, n * direct / 2
         sample = X[:: max(1, n // 4096)]
-        for degree in degrees:
-            cells = 1
-            while cells <= most_cells and not (
-                abs(scale) * np.linalg.norm(_left_out(activation, reach / cells, degree)) <= accuracy / 4
-            ):
+        for degree in (6, 8, 10, 12, 14, 16, 20, 24, 28):
+            enough, cells = accuracy / 4 / abs(scale), 1
+            while cells <= most_cells and not np.linalg.norm(_left_out(activation, reach / cells, degree)) <= enough:
                 cells += 1 + cells // 8
             if cells > most_cells:
                 continue
@@ -466,11 +435,9 @@ class ProjectionTable:
         """The functions' values (m, k) at latents (m, d) in the box."""
         out = np.empty((len(X), self._coefficients.shape[2]))
         cell, t = self._located(X)
-        place = self._place[cell]
-        order = np.argsort(place, kind="stable")
-        place = place[order]
+        order = np.argsort(self._place[cell], kind="stable")
+        place, t = self._place[cell[order]], t[order]
         bounds = np.flatnonzero(np.diff(place, prepend=-2, append=-2))
-        t = t[order]
         factors = [_chebyshev(t[:, j], self._degree) for j in range(t.shape[1])]
         products = np.empty((self._terms.shape[1], len(X)))
         for product, numbers in zip(products, self._terms.T):

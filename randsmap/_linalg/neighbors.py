@@ -31,10 +31,8 @@ class NeighborIndex:
     """Points (n, d) made ready for `query`: float64, C-contiguous, finite, copied. Plain arrays, so that it pickles."""
 
     def __init__(self, points: _Values) -> None:
-        n, d = points.shape
-        self.n_points, self.n_dims = n, d
-        # In few dimensions a balanced k-d tree; in more, the boxes of random points prune nothing, and every pair is
-        # compared
+        self.n_points, self.n_dims = _, d = points.shape
+        # in many dimensions the boxes of a tree of random points prune nothing, and every pair is compared
         self.is_tree = d <= 6
         self._grid_arrays = self._build_grid(points) if d == 2 else None
         self._arrays: Any
@@ -42,14 +40,11 @@ class NeighborIndex:
             order, *tree = build_tree(points, _LEAF)
             self._arrays = (points[order], order.astype(np.float64), *tree)
         else:
-            self._build_tiles(points)
+            self._arrays = self._build_tiles(points)
 
     def _build_grid(self, points):
-        """Cells of the plane with a few points each; None where they crowd in some of them."""
-        # points per cell on average
-        per_cell = 3
-        # above this mean occupancy of the cell of a point, the tree is faster
-        uneven = 10
+        """Cells of the plane with three points on average; None where they crowd in some of them."""
+        per_cell, uneven = 3, 10  # above this mean occupancy of the cell of a point, the tree is faster
         n = len(points)
         low, high = points.min(axis=0), points.max(axis=0)
         extent = high - low
@@ -58,8 +53,7 @@ class NeighborIndex:
         # square cells, at most one row or column for each point
         aspect = min(max(extent[0] / extent[1], 1 / n), n)
         nx = int(max(1, round((n / per_cell * aspect) ** 0.5)))
-        ny = int(max(1, round(n / per_cell / nx)))
-        shape = (nx, ny)
+        shape = nx, ny = nx, int(max(1, round(n / per_cell / nx)))
         scale = shape / extent
         cell = [np.minimum(((points[:, j] - low[j]) * scale[j]).astype(np.intp), shape[j] - 1) for j in (0, 1)]
         number = cell[0] * ny + cell[1]
@@ -89,7 +83,7 @@ class NeighborIndex:
         else:  # an infinite radius turns the filter off
             tiles.fill(0)
             center, scale, radius = np.zeros(d), 1.0, np.inf
-        self._arrays = (points.copy(), tiles, center, scale, radius)
+        return points.copy(), tiles, center, scale, radius
 
     def query(self, Q: _Values, k: int) -> tuple[_Values, NDArray[np.intp]]:
         """Distances, increasing along a row, and indices (m, k) of the k <= n nearest points of each row of Q (m, d).
@@ -97,18 +91,15 @@ class NeighborIndex:
         Among equal distances the lower index comes first. The result does not depend on the threads, or on which
         queries come together, and points far from the origin lose no digits.
         """
-        # more neighbours lie in too many cells, and the tree is faster
-        grid_max_k = 8
-        m = Q.shape[0]
+        m = len(Q)
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
-        size = max(2048, m // 32)  # queries of a task: enough to be worth a thread, and at most about 32 tasks
         if not self.is_tree:
             parallel_rows(lambda part: _kernel.flat(*self._arrays, Q[part], distance[part], index[part]), m, 64)
             return distance, index
+        size = max(2048, m // 32)  # queries of a task: enough to be worth a thread, and at most about 32 tasks
         # neighbouring queries share a packet: sort them by the leaf they fall into
-        leaf = np.empty(m, np.intp)
-        grid = None
-        if self._grid_arrays is not None and k <= grid_max_k:
+        leaf, grid = np.empty(m, np.intp), None
+        if self._grid_arrays is not None and k <= 8:  # more neighbours lie in too many cells: the tree is faster
             grid = _kernel.Grid(*self._grid_arrays)
             n_leaves = self._grid_arrays[0] * self._grid_arrays[1]
             parallel_rows(lambda part: _kernel.cells(grid, Q[part], leaf[part]), m, size)

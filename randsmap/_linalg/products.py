@@ -1,7 +1,4 @@
-"""Dense products and eigenvalues by SciPy's BLAS and LAPACK, those of the kernels.
-
-NumPy's own BLAS would leave its workers spinning.
-"""
+"""Dense products and eigenvalues by SciPy's BLAS and LAPACK: NumPy's own would leave its workers spinning."""
 
 from __future__ import annotations
 
@@ -19,8 +16,7 @@ _Values = NDArray[np.float64]
 
 def multiply(A: _Values, B: _Values, out: _Values | None = None) -> _Values:
     """A B for a C-contiguous A; B may be the transpose of one, and is not copied then."""
-    if out is None:
-        out = np.empty((len(A), B.shape[1]))
+    out = np.empty((len(A), B.shape[1])) if out is None else out
     if B.flags.f_contiguous and not B.flags.c_contiguous:
         dgemm(1.0, B, A.T, trans_a=1, c=out.T, overwrite_c=1)
     else:

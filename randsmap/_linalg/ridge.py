@@ -1,8 +1,8 @@
 """Ridge regression on features: min |F - T b - Phi A|^2 + lambda |A|^2, T a constant or nothing.
 
-`RidgeFactor` holds what solutions, smoother weights and held-out residuals for several lambdas share. A
-method is an object with `solve(F, lambda)` and `weights(points, lambda)`, which return None where it would not be
-accurate; the next one is then asked. `choose` names those worth trying, by one table of costs:
+`RidgeFactor` holds what solutions, smoother weights and held-out residuals for several lambdas share. A method is an
+object with `solve(F, lambda)` and `weights(points, lambda)`, which return None where it would not be accurate; the next
+one is then asked. `choose` names those worth trying, by one table of costs:
 
 - "primal", "dual": Cholesky of the Gram matrix of the features or of the samples (`gram.Cholesky`)
 - "spectral": orthogonal factorisations of Phi (`spectral.Spectral`)
@@ -82,11 +82,9 @@ def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> 
         return most if forced else 0
     if k > 1 and halves(most):
         most = min(n, P) // 2  # one pass serves all lambdas
-    if forced:
-        return most
-    while most > 0 and not halves(most):
+    while not (forced or halves(most)) and most > 0:
         most -= 8
-    return most if most >= STEP else 0
+    return most if forced or most >= STEP else 0
 
 
 def _direct_fits(n, P, M):
@@ -102,9 +100,8 @@ class RidgeFactor:
 
     With the rows' bias column the bias is penalised like the other coefficients, as in the paper; without, it is not:
     T is the constant, and features and fields are less their means. Costs depend on the number of `regularizations`
-    that will be asked for, the low-rank space on their size; `cells` is the number of right-hand sides by which costs
-    are estimated, if other than those of the fields. `tol` bounds |Phi (A - A*)| / |F| for "lowrank" (None: 1e-8) and
-    "krylov" (None: 1e-7).
+    that will be asked for, the low-rank space on their size, and on the number of right-hand sides, `cells` or that of
+    the fields. `tol` bounds |Phi (A - A*)| / |F| for "lowrank" (None: 1e-8) and "krylov" (None: 1e-7).
     """
 
     def __init__(
@@ -134,13 +131,12 @@ class RidgeFactor:
     def _method(self, name, M):
         """The method of that name, made when it is first asked for."""
         if name not in self._made:
-            rows = self._rows
             if name == "spectral":
-                made: Any = Spectral(rows, always=self._solver == "svd")
+                made: Any = Spectral(self._rows, always=self._solver == "svd")
             elif name == "lowrank":
                 made = self._low_rank(M)
             else:
-                made = Cholesky(rows, dual=name == "dual", auto=self._solver != "cholesky", keep=self._keep)
+                made = Cholesky(self._rows, dual=name == "dual", auto=self._solver != "cholesky", keep=self._keep)
             self._made[name] = made
         return self._made[name]
 
@@ -188,8 +184,6 @@ class RidgeFactor:
 
     def _by_krylov(self, F, regularization, mapped):
         """None, in "auto", where it is found to be no cheaper than a direct method that fits in memory."""
-        # iterations per right-hand side that are expected after preconditioning
-        krylov_iterations = 10
         rows, tol = self._rows, 1e-7 if self._tol is None else self._tol
         if self._solver == "krylov":
             memory, numbers = available_memory(), F.shape[0] * F.shape[1]
@@ -203,21 +197,19 @@ class RidgeFactor:
             return krylov.solve(self._max_iter)
         if mapped:
             return None
-        n, P, first = rows.n, rows.width, Krylov.first_rank
+        n, P, first, iterations = rows.n, rows.width, Krylov.first_rank, 10  # expected per right-hand side
         fits = _direct_fits(n, P, self._cells or F.shape[1])
         # products that take half as long as the direct method's Gram matrix; more take more than is gained
         affordable = operations("dual" if n < P else "primal", n, P, 0, 0) / 2 / operations("krylov", n, P, 0, 1, 1)
-        most = max(1, int((affordable - first) // krylov_iterations))
+        most = max(1, int((affordable - first) // iterations))
         krylov = Krylov(rows, F, regularization, tol, most if fits else None)
-        cheap = krylov.n_columns <= most
-        if cheap or not fits:
+        if krylov.n_columns <= most or not fits:
             found = krylov.precondition(max(first, min(n, P) // 32))
-            cheap = found and krylov.rank + krylov_iterations * krylov.n_columns <= affordable
-            if regularization > 10 * _EPS * krylov.trace:
+            cheap = found and krylov.rank + iterations * krylov.n_columns <= affordable
+            if regularization > 10 * _EPS * krylov.trace and (cheap or not fits):
                 if not fits:
                     krylov.precondition()
-                if cheap or not fits:
-                    return krylov.solve(self._max_iter)
+                return krylov.solve(self._max_iter)
         krylov.bar.close()
         rows.mean = None  # the direct method finds it in the pass over the features that it makes anyway
         return None
@@ -244,8 +236,5 @@ class RidgeFactor:
         lambdas: no part of I - H then changes by more than `tol` of itself.
         """
         least = min(self._lambdas, default=0.0)
-        if self._solver in ("auto", "lowrank") and least > 0:
-            low_rank = self._low_rank(0)
-            if low_rank is not None and low_rank.covers(least):
-                return Spectral(low_rank).hat()
-        return Spectral(self._rows).hat()
+        low_rank = self._low_rank(0) if self._solver in ("auto", "lowrank") and least > 0 else None
+        return Spectral(low_rank if low_rank is not None and low_rank.covers(least) else self._rows).hat()

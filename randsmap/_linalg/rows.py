@@ -106,8 +106,7 @@ class Rows:
 
     `Rows.of` makes one of what a caller gives, and chooses the class; `Rows(array)` takes a checked float64 array,
     C-contiguous, which is not copied. The other classes are `MappedRows`, of a memory-mapped file, `FeatureRows`,
-    computed on demand, and `FactoredRows`, known by factors (`randsmap._linalg.svd`). Algorithms
-    ask for `blocks`, products and slices, and so serve all of them.
+    computed on demand, and `FactoredRows` (`randsmap._linalg.svd`). Blocks, products and slices serve all of them.
     """
 
     ndim = 2
@@ -140,15 +139,8 @@ class Rows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return self.shape[0]
-
-    @property
-    def width(self) -> int:
-        """Number of columns."""
-        return self.shape[1]
+    n = property(lambda self: self.shape[0])
+    width = property(lambda self: self.shape[1])
 
     def _with(self, **changes: Any) -> Self:
         """The same rows with some attributes changed."""
@@ -216,8 +208,7 @@ class Rows:
         None: as many as BLOCK numbers, but all of an array that is taken as it is.
         """
         if size is None:
-            as_it_is = not self.mapped and self.mean is None
-            size = max(1, len(self)) if as_it_is else block_rows(self.shape[1])
+            size = block_rows(self.width) if self.mapped or self.mean is not None else max(1, len(self))
         for start, stop in steps(len(self), size, what):
             yield start, stop, self[start:stop]
 
@@ -303,15 +294,14 @@ class MappedRows(Rows):
         return self  # never copy the mapped file
 
     def __reduce__(self):
-        if self._rows is not None:
-            raise TypeError(f"a pickle cannot name some rows of {self.name}")
         owner, array = mapping_of(self.array), self.array
-        order = "C" if array.flags.c_contiguous else "F"
-        if owner.filename is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
+        whole = self._rows is None and (array.flags.c_contiguous or array.flags.f_contiguous)
+        if owner.filename is None or not whole:
             raise TypeError(
-                f"{self.name} is part of a memory-mapped file, which a pickle cannot name: map the "
-                "whole file, or copy the part to memory"
+                f"{self.name} is part of a memory-mapped file, which a pickle cannot name: map the whole file, or copy "
+                "the part to memory"
             )
+        order = "C" if array.flags.c_contiguous else "F"
         offset = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
         adjusted = {key: self.__dict__[key] for key in ("mean", "_scale", "_normals")}
         return _reopened, (str(owner.filename), array.dtype, array.shape, offset, order, self.name), adjusted
@@ -329,18 +319,14 @@ class FeatureRows(Rows):
     the rows, less that, times the `root` of their weights.
     """
 
-    root: _Values | None = None
-
     def __init__(self, features: Any, X: _Values, *, bias: bool = True, weights: _Values | None = None) -> None:
         self.bias, self.dtype, self.mean = bias, np.dtype(np.float64), None
-        if weights is not None:
-            self.root = np.sqrt(weights)
-        self.points, self._features = X, features
+        self.root = None if weights is None else np.sqrt(weights)
+        self.points, self._features, self.activation_parameters = X, features, None
         if hasattr(features, "activation_parameters"):
             self.activation_parameters = features.activation_parameters()
             width = self.activation_parameters[1].shape[1]
         else:
-            self.activation_parameters = None
             width = feature_matrix(features, X[:1]).shape[1]
         self.shape = len(X), width + bias
 
@@ -360,10 +346,9 @@ class FeatureRows(Rows):
         return self._with(points=X, bias=bias, mean=mean, root=root, shape=(len(X), self.width + bias - self.bias))
 
     def metric_points(self, points: NDArray[np.intp]) -> _Values:
-        """The points with these indices in coordinates whose distances the features see: |W^T (x - y)|, or in
-        standard deviations for another transformer."""
-        X = self.points[points]
-        X = X - X.mean(axis=0)
+        """The points with these indices in coordinates whose distances are |W^T (x - y)|; in standard deviations for
+        another transformer."""
+        X = self.points[points] - self.points[points].mean(axis=0)
         if self.activation_parameters is None:
             return X / standard_deviations(X)
         squares, axes = np.linalg.eigh(self.activation_parameters[1] @ self.activation_parameters[1].T)
@@ -429,13 +414,13 @@ def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
     if rows.bias:
         return F if root is None else F * root[:, None], None
     centre(rows)
-    if root is not None:
-        shares = root**2 / rows.total
-        mean = shares @ F
-        mean += shares @ (F - mean)  # what the first has lost
-        return (F - mean) * root[:, None], mean
-    F = (F if isinstance(F, Rows) else Rows(F)).centred()
-    return F, F.mean
+    if root is None:
+        F = (F if isinstance(F, Rows) else Rows(F)).centred()
+        return F, F.mean
+    shares = root**2 / rows.total
+    mean = shares @ F
+    mean += shares @ (F - mean)  # what the first has lost
+    return (F - mean) * root[:, None], mean
 
 
 def feature_matrix(features: Any, X: _Values, P: int | None = None) -> _Values:
@@ -460,9 +445,7 @@ def taken(X: Any, rows: NDArray[np.intp], name: str) -> Any:
     """Rows of the array-like X by their ascending indices; of a large memory-mapped array as checked float64."""
     if is_large(X):
         return MappedRows(X, name)[rows]
-    if hasattr(X, "iloc"):
-        return X.iloc[rows]
-    return (X if hasattr(X, "shape") else np.asarray(X))[rows]
+    return X.iloc[rows] if hasattr(X, "iloc") else (X if hasattr(X, "shape") else np.asarray(X))[rows]
 
 
 def by_blocks(function: Callable[[NDArray[Any]], NDArray[Any]], X: Any) -> NDArray[Any]:

@@ -66,17 +66,16 @@ class Spectral:
             self._fields, self._triangle, self._singular = F, self._triangular_system(fields), None
         R, QtF, basis = self._triangle
         with blas_threads():
-            size, name = np.linalg.norm(R), "qr"
-            if not self._always and regularization > 10 * _EPS * size**2 > 0:
+            size = np.linalg.norm(R)
+            by_qr = not self._always and regularization > 10 * _EPS * size**2 > 0
+            if by_qr:
                 A = _damped_solution(R, QtF, regularization)
             else:
-                name = "svd"
-                if self._singular is None:
-                    self._singular = _svd(R)
+                self._singular = self._singular or _svd(R)
                 A = _filtered(self._singular, QtF, regularization, self._round_off(size) if cut is None else cut)
-            if basis is not None:
-                A = basis @ A
-        return Solution(A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean), name)
+            A = A if basis is None else basis @ A
+        A = A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)
+        return Solution(A, "qr" if by_qr else "svd")
 
     def weights(self, Z: _Values, regularization: float) -> _Values:
         """Z A (L, n) for the coefficients A of the n unit fields, rows Z being less the mean of Phi."""
@@ -109,11 +108,9 @@ class Spectral:
                 A = scipy.linalg.qr(A.T, mode="r", overwrite_a=True, check_finite=False)[0][: len(A)].T
             U, sigma, _ = _svd(A)
         sigma = sigma[sigma > self._round_off(np.linalg.norm(sigma)) * sigma[0]]
-        U = np.ascontiguousarray(U[:, : len(sigma)])
-        constant = np.full((len(U), int(not self._rows.bias)), self._rows.total**-0.5)
-        if self._rows.root is not None:
-            constant *= self._rows.root[:, None]
-        return HatMatrix.with_tail(constant, U, sigma**2)
+        root = np.ones(len(U)) if self._rows.root is None else self._rows.root
+        constant = np.full((len(U), int(not self._rows.bias)), self._rows.total**-0.5) * root[:, None]
+        return HatMatrix.with_tail(constant, np.ascontiguousarray(U[:, : len(sigma)]), sigma**2)
 
     def leverage(self, regularization: float) -> FeatureLeverage:
         """Of all points; where lambda is 0 or below the round-off of Phi, that of the minimum-norm solution."""
@@ -129,8 +126,7 @@ class Spectral:
                 _, sigma, Vt = _svd(R)
                 kept = sigma > round_off * sigma[0]
                 W, regularization = (Vt[kept] / sigma[kept, None]).T, 0.0
-            if basis is not None:
-                W = basis @ W
+            W = W if basis is None else basis @ W
         offset, Q = 0.0 if rows.bias else 1 / rows.total, basis if regularization else None
         return FeatureLeverage(np.ascontiguousarray(W), rows.mean, offset, Q, regularization)
 
@@ -182,10 +178,8 @@ def _damped_qr(R, regularization):
 
 def _damped_solution(R, C, regularization):
     """argmin |C - R X|^2 + lambda |X|^2 for an upper triangle R."""
-    R, below, T = _damped_qr(R, regularization)
-    C, _, _ = lapack.dtpmqrt(
-        len(R), below, T, np.asfortranarray(C), np.zeros(C.shape, order="F"), trans="T", overwrite_b=1
-    )
+    (R, below, T), C = _damped_qr(R, regularization), np.asfortranarray(C)
+    C = lapack.dtpmqrt(len(R), below, T, C, np.zeros(C.shape, order="F"), trans="T", overwrite_b=1)[0]
     return np.ascontiguousarray(scipy.linalg.solve_triangular(R, C, check_finite=False))
 
 
@@ -252,8 +246,7 @@ class HatMatrix:
             self._fields, self._inside = F, U.T @ F
             self._rest = None if complete else F - U @ self._inside
         damped = 1 / np.maximum(self.squares + regularization, _TINY)
-        if not complete:
-            damped *= regularization  # nothing is over lambda, unless all of the space is in U
+        damped *= 1 if complete else regularization  # nothing is over lambda, unless all of the space is in U
         r, weight = U @ (damped[:, None] * self._inside), (U**2) @ damped
         if not complete:
             r += self._rest
@@ -272,8 +265,8 @@ class HatMatrix:
         Q, R = scipy.linalg.qr(T[rest], mode="economic", check_finite=False)
         A, B = (part - Q @ (Q.T @ part) for part in (Z[rest], F[rest]))
         if regularization:
-            r = A.shape[1]
-            A, B = np.vstack([A, np.sqrt(regularization) * np.eye(r)]), np.vstack([B, np.zeros((r, F.shape[1]))])
+            below = np.sqrt(regularization) * np.eye(A.shape[1])
+            A, B = np.vstack([A, below]), np.vstack([B, np.zeros((len(below), F.shape[1]))])
         cut = max(A.shape) * _EPS
         a, _, _, sigma = np.linalg.lstsq(A, B, rcond=cut)
         kept = sigma[sigma > cut * sigma[:1]]
@@ -306,10 +299,7 @@ def held_out(
         return r
     for g in groups:
         A = block(g)
-        norm = float(np.abs(A).sum(axis=0).max())
-        factor, failed = lapack.dpotrf(A, lower=1)
-        if not failed and lapack.dpocon(factor, norm, uplo="L")[0] * norm > least:
-            r[g] = lapack.dpotrs(factor, r[g], lower=1)[0]
-        else:
-            r[g] = refit(g)
+        norm, (factor, failed) = float(np.abs(A).sum(axis=0).max()), lapack.dpotrf(A, lower=1)
+        known = not failed and lapack.dpocon(factor, norm, uplo="L")[0] * norm > least
+        r[g] = lapack.dpotrs(factor, r[g], lower=1)[0] if known else refit(g)
     return r

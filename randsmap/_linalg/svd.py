@@ -1,20 +1,17 @@
 """Leading modes: truncated singular value decompositions of `Rows`, and of kernels by a pivoted Cholesky factorisation.
 
-Modes are rows: a matrix (k, M) of orthonormal rows needs no copy for LAPACK. Four searches, none of which can stand
-in for another:
+Modes are rows: a matrix (k, M) of orthonormal rows needs no copy for LAPACK. Four searches, none of which can stand in
+for another:
 
 - `truncated_svd`, for singular vectors as accurate as they are determined. Lanczos on G G^T squares the singular
-  values: one of 1e-6 of the largest is wrong by 2e-7 (3e-12 here), one of 1e-9 altogether. Of few wanted ones among
-  many, block iteration finds those alone.
-- `range_finder`, for a space that holds nearly all of the rows, in three passes over them; where an accuracy is
-  asked for, `field_modes` and `low_rank` hold each row to it.
-- `pivoted_cholesky`, for all eigenvectors above round-off of a kernel, however many: it counts them as it goes, and
-  reads no more columns than that.
+  values: one of 1e-6 of the largest is wrong by 2e-7 (3e-12 here), one of 1e-9 altogether.
+- `range_finder`, for a space that holds nearly all of the rows, in three passes over them; where an accuracy is asked
+  for, `field_modes` and `low_rank` hold each row to it.
+- `pivoted_cholesky`, for all eigenvectors above round-off of a kernel: it reads no more columns than these.
 - `leading_eigenpairs`, for a few eigenvalues that lie close together, of a matrix known by its products. Block
   iteration takes 35 times as many products for two coordinates of a Swiss roll (n = 1500).
 
-`FactoredRows` and `ReflectedRows` express fields by their coordinates in an orthonormal basis, exact to round-off:
-distances between fields are those between coordinates.
+`FactoredRows` and `ReflectedRows` are fields by their coordinates in an orthonormal basis, which keep distances.
 """
 
 from __future__ import annotations
@@ -74,11 +71,9 @@ def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None)
     If no more than `few` are wanted, and these are few, block iteration finds only them, as accurately, in less time.
     """
     # A QR factorisation of the longer side, a block at a time, then the singular value decomposition of the triangle
-    # (T. F. Chan, 1982): backward stable, unlike the eigenvectors of G G^T. A wide G is read again for the vectors
-    # sigma V = G^T U.
+    # (T. F. Chan, 1982): backward stable. A wide G is read again for the vectors sigma V = G^T U.
     n, M = rows.shape
-    if not rows.mapped:
-        rows = Rows(rows.whole())
+    rows = rows if rows.mapped else Rows(rows.whole())
     if few is not None and not (rows.mapped and min(n, M) <= _TRIANGLE):
         found = _by_block_iteration(rows, few)
         if found is not None:
@@ -113,14 +108,11 @@ def triangle(blocks: Iterable[_Values], M: int) -> _Values:
 
 def _by_block_iteration(rows, k):
     """The k leading ones of `truncated_svd`; None if they are many, or that takes too long."""
-    # Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp 2011, Alg. 4.4).
-    # It ends when |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair, as good as a backward stable
-    # decomposition. A step gains a factor (sigma_b / sigma_k)^2, b being the size of the block; less than a digit in
-    # ten steps is given up.
+    # Block power iteration with orthonormalisation on each side (Halko, Martinsson and Tropp 2011, Alg. 4.4). It ends
+    # when |G v - s u| = 0 and |G^T u - s v| <= 1e-14 |G|_2 for each pair, as good as a backward stable decomposition. A
+    # step gains a factor (sigma_b / sigma_k)^2, b being the size of the block; less than a digit in ten is given up.
     size = k + max(k, 16)
-    if 8 * size > min(rows.shape):
-        return None
-    norm = math.hypot(*(np.linalg.norm(block) for _, _, block in rows.blocks()))
+    norm = 0.0 if 8 * size > min(rows.shape) else math.hypot(*(np.linalg.norm(block) for *_, block in rows.blocks()))
     if norm == 0:
         return None
     Q = np.random.default_rng(0).standard_normal((len(rows), size))
@@ -131,10 +123,9 @@ def _by_block_iteration(rows, k):
             error = np.linalg.norm(multiply(U.T, B) - V * sigma[:, None], axis=1).max()
             if error <= 1e-14 * sigma[0]:
                 return sigma, V, (norm / sigma[0]) ** 2
-            if step % 10 == 0:
-                if error > 0.1 * before:
-                    return None
-                before = error
+            if step % 10 == 0 and error > 0.1 * before:
+                return None
+            before = before if step % 10 else error
         W = orthonormalize_rows_against(B, B[:0])
         Q, R = tall_qr(rows.times(W.T))
         U, sigma, Vt = scipy.linalg.svd(R, check_finite=False)
@@ -147,10 +138,9 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
 
     Distances between coordinates are those between fields in the weighted norm.
     """
-    centred = (F if isinstance(F, Rows) else Rows(F)).centred()
-    mean: Any = centred.mean
+    mean: Any = (F if isinstance(F, Rows) else Rows(F)).centred().mean
     root = None if weights is None else np.sqrt(weights)
-    centred = centred.less(mean, scale=root)
+    centred = (F if isinstance(F, Rows) else Rows(F)).less(mean, scale=root)
     size = np.abs(in_norm(mean, weights)).max()
 
     def count(sigma: _Values, n: int, M: int) -> int:
@@ -188,10 +178,7 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
 
 # -- Approximate spaces ----------------------------------------------------------------------------
 def range_finder(rows: Rows, size: int) -> _Values:
-    """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), by one step of power iteration.
-
-    N. Halko, P.-G. Martinsson and J. A. Tropp, SIAM Rev. 53 (2011), Alg. 4.4.
-    """
+    """Orthonormal rows (size, M) whose span holds nearly all of G (n, M), by one step of power iteration."""
     B = rows.transposed_times(np.random.default_rng(0).standard_normal((len(rows), size))).T
     Q, _ = tall_qr(rows.times(orthonormalize_rows_against(B, B[:0]).T))
     B = rows.transposed_times(Q).T
@@ -210,8 +197,7 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
     basis, B, rest = None, F, 0.0
     if M > 1024:  # fewer columns are decomposed as they are
         # half of the tolerance is left for what the rows have outside a space found first
-        rest, largest = tolerance / 2, min(n, M) // 2
-        largest = largest if most is None else min(4 * most, largest)
+        rest, largest = tolerance / 2, min(n, M, np.inf if most is None else 8 * most) // 2
         found, r = _representing(Rows(F), rest / math.sqrt(n), np.ones(n), most=largest)
         if r > largest:
             return F, None
@@ -262,10 +248,9 @@ def field_modes(
 ) -> tuple[_Values, _Values]:
     """Mean and modes U of fields F (n, M), f = mean + U g: [mean; U^T] (r+1, M) and the coordinates g (n, r).
 
-    A count as `rank` is met by `range_finder`. A float asks for as few modes as represent each
-    field with a relative L2 error of at most that: each block adds the leading singular vectors of what the modes so
-    far miss of its fields, and the final modes are the leading ones of all coordinates. Half of the tolerance is a
-    reserve for the regression.
+    A count as `rank` is met by `range_finder`. A float asks for as few modes as represent each field with a relative L2
+    error of at most that: the leading ones of all coordinates in modes that each block of fields adds to. Half of the
+    tolerance is a reserve for the regression.
 
     norms : L2 norms of the fields (n,)
     corrected : projects a mean (1, M) in place on the fields' invariants
@@ -273,8 +258,6 @@ def field_modes(
     constant : cells (M,) that no mode moves
     weights : of the cells (M,) in all norms; `normals` and modes times their square roots are orthonormal
     """
-    # cells whose modes are rotated at a time: a few MB
-    width = 1 << 14
     n, M = F.shape
     size = max(1, min(n, _ENTRIES // M))
     mean: Any = F.centred(size).mean
@@ -302,7 +285,7 @@ def field_modes(
         most = int(np.count_nonzero(sigma > max(G.shape) * _EPS * sigma[:1].max(initial=0)))
         wanted = rank if rest is None else sufficient_rank(G, 2 * rest, rest)
         k = max(1, min(most if wanted is None else int(wanted), most))
-        Qt = np.ascontiguousarray(Qt[:k]) * (most > 0)
+        Qt, width = np.ascontiguousarray(Qt[:k]) * (most > 0), 1 << 14  # cells rotated at a time: a few MB
         for start in range(0, M, width):
             part = np.ascontiguousarray(found[1 : r + 1, start : start + width])
             found[1 : k + 1, start : start + width] = multiply(Qt, part)
@@ -347,9 +330,8 @@ def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Va
     With orthonormal columns Q, of J K J, J = I - Q Q^T. Reference: H. Harbrecht, M. Peters and R. Schneider, On the
     low-rank approximation by the pivoted Cholesky decomposition, Appl. Numer. Math. 62 (2012).
     """
-    # Smooth kernels have few eigenvalues above round-off. K = L L^T + E with |E| <= n eps max diag finds them: s
-    # columns cost O(n^2 s), and the singular values of L are the roots of the eigenvalues, without the squaring. When
-    # s > n / 2 all eigenvalues are computed.
+    # Smooth kernels have few eigenvalues above round-off. K = L L^T + E with |E| <= n eps max diag finds them by s
+    # columns, in O(n^2 s), and the singular values of L are the roots of the eigenvalues, without the squaring.
     n = len(K)
     # products of narrow blocks: more threads gain little, and lose on a busy machine
     with blas_threads(1):
@@ -409,8 +391,7 @@ def leading_eigenpairs(
     long. References: Golub and Underwood, The block Lanczos method, 1977; Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
-    # A block finds an eigenvalue as many times as it has vectors, where a single vector would miss repetitions (the
-    # circle has every eigenvalue twice), and one pass over a matrix that is larger than the caches serves the block.
+    # a single vector would miss repeated eigenvalues, as of a circle; one pass over a large matrix serves the block
     p = block_size(count)
     most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
     # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
@@ -498,15 +479,10 @@ class FactoredRows(Rows):
 
         Q spans the independent rows `beside` (q, M) too, which are 0 outside the cells S = `free` (M,).
         """
-        # the estimate of |x|^2 from ten probes is too small by a factor of 100 once in 1e8 rows
-        n_probes = 10
-        # a direction must add more than round-off to a field of norm 1
-        kept = 8 * _EPS
-        # directions of 64 fields at a time: products of matrices at full speed
-        panel = 64
         # A QR factorisation whose pivots are panels of 64 rows: the rows of which most is missing, by the estimate
-        # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g. The leading singular vectors of what is missing of a panel
-        # are kept, and made orthogonal to the others twice more. It ends when nothing but round-off is missing.
+        # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g, of ten too small by a factor of 100 once in 1e8 rows. The
+        # leading singular vectors of what is missing of a panel are kept, and made orthogonal to the others twice more.
+        # It ends when nothing but round-off is missing.
         n, M = F.shape
         q, most = len(beside), min(n, M) // 2
         sizes = np.sqrt(np.einsum("ij,ij->i", F, F))
@@ -515,25 +491,22 @@ class FactoredRows(Rows):
         sizes = error_scales(sizes)
         if _has_rank(F, sizes, free, most + 1):
             return None
-        probes = np.random.default_rng(0).standard_normal((n_probes, M))
-        probes[:, ~free] = 0
+        probes = np.random.default_rng(0).standard_normal((10, M)) * free
         # rows that are not used take no memory
         Q, G, r = np.empty((most, M)), np.empty((n, most)), 0
         with blas_threads():
             missed = multiply(F, probes.T)
-            new = orthonormalize_rows_against(beside.copy(), Q[:0]) if q else None
+            new = orthonormalize_rows_against(beside.copy(), Q[:0]) if q else beside
             while True:
-                if new is not None:
-                    k = len(new)
-                    Q[r : r + k] = new
-                    new = Q[r : r + k]
-                    new[:, ~free] = 0  # up to round-off they are
+                k = len(new)
+                if k:
+                    new = np.multiply(new, free, out=Q[r : r + k])  # up to round-off they are 0 there
                     columns = multiply(F, new.T)
                     G[:, r : r + k] = columns
                     missed -= multiply(columns, multiply(new, probes.T))
                     r += k
                 estimates = np.sqrt(np.mean(missed**2, axis=1)) / sizes
-                rows = np.argsort(-estimates, kind="stable")[:panel]
+                rows = np.argsort(-estimates, kind="stable")[:64]  # products of matrices at full speed
                 rows = rows[estimates[rows] > _round_off(r)]
                 if not len(rows):
                     break
@@ -541,19 +514,15 @@ class FactoredRows(Rows):
                 if not len(rows):
                     return None
                 scales = sizes[rows, None]
-                X = F[rows] / scales
-                X[:, ~free] = 0
-                X -= multiply(G[rows, :r] / scales, Q[:r])
-                new = truncated_svd(Rows(X), lambda sigma, *_: int(np.count_nonzero(sigma > kept)))[1]
+                X = F[rows] / scales * free - multiply(G[rows, :r] / scales, Q[:r])
+                # a direction must add more than round-off to a field of norm 1
+                new = truncated_svd(Rows(X), lambda sigma, *_: int(np.count_nonzero(sigma > 8 * _EPS)))[1]
                 if not len(new):
                     break
                 # a small singular value comes of cancellation: its direction may lie in the span of Q for the most part
-                new = np.ascontiguousarray(new)
-                new[:, ~free] = 0
-                new = orthonormalize_rows_against(new, Q[:r])
-        if r == 0:  # constant fields
-            return None
-        return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free)
+                new = orthonormalize_rows_against(np.ascontiguousarray(new * free), Q[:r])
+        # constant fields have no directions
+        return cls(F, np.ascontiguousarray(G[:, :r]), np.ascontiguousarray(Q[:r]), origin, free) if r else None
 
     def of_others(self, F: _Values) -> tuple[_Values, _Values]:
         """Coordinates (L, r) of other fields F (L, M), and the distance (L,) on S from what they stand for."""
@@ -564,8 +533,7 @@ class FactoredRows(Rows):
             X = multiply(F, self.basis.T)
             for start in range(0, len(F), _BLOCK):
                 part = slice(start, start + _BLOCK)
-                left = F[part] - multiply(X[part], self.basis)
-                left[:, ~self._free] = 0
+                left = (F[part] - multiply(X[part], self.basis)) * self._free
                 rest[part] = np.sqrt(np.einsum("ij,ij->i", left, left))
         return X, rest
 
@@ -613,9 +581,8 @@ class ReflectedRows:
             part = slice(start, start + _BLOCK)
             fields = F[part].copy() if self._free.all() else F[part][:, self._free]
             with blas_threads(1):
-                rotated, _ = lapack.dgemqrt(self._factors, self._blocks, fields.T, side="L", trans="T", overwrite_c=1)
-            left = rotated.T[:, r:]
-            out[part], rest[part] = rotated.T[:, :r], np.sqrt(np.einsum("ij,ij->i", left, left))
+                rotated = lapack.dgemqrt(self._factors, self._blocks, fields.T, side="L", trans="T", overwrite_c=1)[0].T
+            out[part], rest[part] = rotated[:, :r], Rows(rotated[:, r:]).norms2() ** 0.5
         return out, rest
 
 

@@ -514,8 +514,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         "double-diffusion-maps". None: all.
     validation
         Of more than 700 samples, the share, chosen at random, or of the groups, by which `held_out_error_` is found;
-        300 samples at least are left (of groups half of all, if the smallest is larger).
-        Nothing is set aside for good.
+        300 samples at least are left (of groups half of all, if the smallest is larger). Nothing is set aside for good.
     random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
         the result is deterministic.
@@ -548,10 +547,9 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     most; of more than 8000 kernels are centred at 1500 (`n_centers` of `KernelDecoder`). A fit takes about as long as
     20 fits of ``RANDSMAPDecoder()`` to up to 500 samples, and 10 to more.
 
-    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best;
-    with groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest
-    distance that was met when samples (groups) were held out. A model file keeps `best_decoder_`, not the record of the
-    search.
+    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best; with
+    groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest distance
+    that was met when samples (groups) were held out. A model file keeps `best_decoder_`, not the record of the search.
 
     References
     ----------

@@ -35,6 +35,7 @@ from randsmap.maps.frozen import freeze
 from randsmap.maps.linear_map import jacobian, jvp, vjp
 from randsmap.metrics import scaled_l2
 
+_Values = NDArray[np.float64]
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 if TYPE_CHECKING:  # scikit-learn has no types: a method behind its descriptor keeps its own
@@ -72,7 +73,7 @@ def check_fields(
     return F, y.dtype, layout
 
 
-def weighted_samples(sample_weight: Any, X: Any, F: Any) -> tuple[NDArray[np.float64] | None, Any, Any]:
+def weighted_samples(sample_weight: Any, X: Any, F: Any) -> tuple[_Values | None, Any, Any]:
     """Weights of the rows of X and F that have one, None where all are 1, and these rows."""
     if sample_weight is None:
         return None, X, F
@@ -104,7 +105,7 @@ def coordinates_of(F: Any) -> Any:
     return F.coordinates if isinstance(F, FactoredRows) else F
 
 
-def constrained(A: NDArray[np.float64], F: Any, invariants: AffineInvariants | None) -> NDArray[np.float64]:
+def constrained(A: _Values, F: Any, invariants: AffineInvariants | None) -> _Values:
     """Coefficients of the fields F from those of their `coordinates_of`, such that all fields keep the invariants."""
     if isinstance(F, FactoredRows):
         with blas_threads():
@@ -131,7 +132,7 @@ def is_fitted(estimator: Any) -> bool:
     return True
 
 
-def fitted_scale(latent_scale: Any, X: NDArray[np.float64], weights: Any = None) -> NDArray[np.float64]:
+def fitted_scale(latent_scale: Any, X: _Values, weights: Any = None) -> _Values:
     """Units (d,) of the latent coordinates X (n, d), of `weights`: "std", a number, an array (d,) or None (1)."""
     d = X.shape[1]
     if latent_scale is None:
@@ -281,21 +282,21 @@ class Fit:
     truncated: Any = None
 
     @property
-    def training_fields(self) -> NDArray[np.float64]:
+    def training_fields(self) -> _Values:
         """Coordinates (n, k) of the training fields, with about their distances in the norm of the cells' weights."""
         if self.sketch is None:
             raise AttributeError(f"batches and files of earlier versions keep no training fields: {HOW}")
         return self.sketch
 
-    def left_out(self, G: NDArray[np.float64], groups: Any = None) -> NDArray[np.float64]:
+    def left_out(self, G: _Values, groups: Any = None) -> _Values:
         """What the coordinates G (n, k) of the training fields miss, each or each of the groups left out of the fit."""
         raise NotImplementedError
 
-    def fields_of(self, G: NDArray[np.float64]) -> NDArray[np.float64]:
+    def fields_of(self, G: _Values) -> _Values:
         """Fields with these coordinates; of more than 128 cells other numbers."""
         return G
 
-    def judge(self, rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Callable[..., Any]]:
+    def judge(self, rows: NDArray[np.intp], G: _Values) -> tuple[_Values, Callable[..., Any]]:
         """Norms of the fields of some training points; errors of what their coordinates miss, left out alone or (1) in
         blocks."""
         X, weights = self.training_points[rows], getattr(self.invariants, "cell_weights", None)
@@ -334,9 +335,9 @@ class Fit:
         """Make what the first decoded row would wait for."""
         return self.linear_map
 
-    def decode(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def decode(self, X: _Values) -> _Values:
         """Fields (n, M) at checked latents X (n, d)."""
-        fields: NDArray[np.float64] = self.linear_map.fields(X)
+        fields: _Values = self.linear_map.fields(X)
         return fields
 
     def __getstate__(self) -> dict[str, Any]:
@@ -429,7 +430,7 @@ class HoldsFit:
         return True
 
     @compiled
-    def checked_latents(self, X: ArrayLike, **others: Any) -> NDArray[np.float64]:
+    def checked_latents(self, X: ArrayLike, **others: Any) -> _Values:
         """X as points (n, d); `others` are for these rows."""
         if others:
             check_beside(X, others, getattr(self, "feature_names_in_", None), getattr(self, "invariants", None))
@@ -439,7 +440,7 @@ class HoldsFit:
     jvp = available_if(lambda self: self.check_available("jvp"))(jvp)
     vjp = available_if(lambda self: self.check_available("vjp"))(vjp)
 
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+    def leverage(self, X: ArrayLike) -> _Values:
         """Leverage of latent points: their distance from the training points, as the fit sees it.
 
         Small where training points are dense, about 1 at an isolated one, larger outside: errors of the training fields
@@ -508,7 +509,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         *,
         invariant_values: float | ArrayLike | None = None,
         cells: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
+        out: _Values | None = None,
         return_error: bool | str = False,
         coverage: float = 0.9,
     ) -> Any:
@@ -542,7 +543,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         return with_error(fields, self, X, return_error, coverage)
 
     @available_if(lambda self: self.check_available("smoother"))
-    def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: _Values | None = None) -> _Values:
         """Weights of the training fields in the decoded ones, which need no fields.
 
         Fitted to X and fields F, the decoder returns at Z, up to the solver's round-off,
@@ -603,7 +604,7 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
         """
         return self._fit(X, y, sample_weight=sample_weight)
 
-    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[_Values, _Values]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
         Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat

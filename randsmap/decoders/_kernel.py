@@ -42,6 +42,7 @@ from randsmap.maps.error_bar import HOW
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, in_blocks, in_units, kernel_basis
 
+_Values = NDArray[np.float64]
 KERNELS = ("gaussian", "multi-gaussian", "matern", "thin-plate")
 _SMALLEST = np.finfo(float).smallest_subnormal
 
@@ -52,17 +53,17 @@ class KernelFit(Fit):
 
     kind: str = saved(Parameter(str, words=KERNELS))  # the decoder's parameter `kernel`
     nu: float | None = saved(Parameter(float, low=0.5, high=2.5, words=(None,)))  # of "matern"
-    frequencies: NDArray[np.float64] | None = saved(Array(2, low=0, optional=True))  # of "multi-gaussian"
-    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the latents
-    lengths: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))  # units of the kernel
-    centre: NDArray[np.float64] | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
+    frequencies: _Values | None = saved(Array(2, low=0, optional=True))  # of "multi-gaussian"
+    latent_scale: _Values = saved(Array("d", low=_SMALLEST))  # units of the latents
+    lengths: _Values = saved(Array("d", low=_SMALLEST))  # units of the kernel
+    centre: _Values | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
     free_bias: bool = saved(Parameter(bool))  # the constant is not penalised
-    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the lengths
+    points: _Values = saved(Array("n", "d"))  # training points in units of the lengths
     coefficients: Any = saved(Array("P+1", "M"), default=None)  # A (n+1, M), with a tail (n+d+1, M)
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
     solver: str = saved(Parameter(str, words=("cholesky", "eigenvalues", "sums")), default="")
     regularization: float = saved(Parameter(float, low=0), default=0.0)
-    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
+    weights: _Values | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
 
     training_points = property(lambda self: self.points * self.lengths)
 
@@ -81,28 +82,28 @@ class KernelFit(Fit):
         """Constant that a penalised bias adds to the kernel."""
         return 0.0 if self.free_bias else 1.0
 
-    def kernel(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def kernel(self, X: _Values) -> _Values:
         """The kernel of the regression between latents X (n, d) and the training points."""
         return self.radial.values(in_units(X, self.lengths), self.points) + self.penalised_bias
 
-    def tail(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def tail(self, X: _Values) -> _Values:
         """The functions that are not penalised at latents X (n, d): [1 | x], x in units of the kernel's lengths from
         the training points' mean; the constant; or none."""
         if self.centre is None:
             return np.ones((len(X), int(self.free_bias)))
         return polynomial_tail(in_units(X - self.centre, self.lengths), 1)
 
-    def dual(self, X: NDArray[np.float64]) -> Dual:
+    def dual(self, X: _Values) -> Dual:
         """The regression on the training points X; with weights its rows and columns are `weighted`."""
         K, T = self.radial.values(self.points) + self.penalised_bias, self.tail(X)
         return Dual(K if self.weights is None else self.weighted(self.weighted(K).T), self.weighted(T))
 
-    def weighted(self, A: NDArray[np.float64]) -> NDArray[np.float64]:
+    def weighted(self, A: _Values) -> _Values:
         """A (n, m), a row for each training point, times the roots of their weights."""
         return A if self.weights is None else np.ascontiguousarray(A * np.sqrt(self.weights)[:, None])
 
     @property
-    def training_fields(self) -> NDArray[np.float64]:
+    def training_fields(self) -> _Values:
         """Decoded fields and lambda C, what they miss (over the weights of the samples)."""
         if self.solver == "sums":
             raise AttributeError(f"kernels at some of the points keep no training fields: {HOW}")
@@ -131,7 +132,7 @@ class KernelFit(Fit):
         values, training, held_out, is_variance = dual.leverage(self.regularization)
         held_out = held_out / weights
 
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+        def at(X: _Values) -> _Values:
             T, x = self.tail(X), in_units(X, self.lengths)
 
             def leverage(k, part):
@@ -351,7 +352,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
 
 
 # -- Double diffusion maps -------------------------------------------------------------------------
-def retained_modes(eigenvalues: NDArray[np.float64], n: int, rank: int | str) -> int:
+def retained_modes(eigenvalues: _Values, n: int, rank: int | str) -> int:
     """Number r of geometric harmonics kept: see `rank` of `DoubleDiffusionMapsDecoder` (paper, App. D)."""
     largest = eigenvalues[0]
     if isinstance(rank, str):
@@ -366,12 +367,8 @@ def folds_of(parts: Sequence[NDArray[np.intp]], most: int) -> list[NDArray[np.in
 
 
 def harmonic_residuals(
-    kernel: Radial,
-    X: NDArray[np.float64],
-    G: NDArray[np.float64],
-    folds: Sequence[NDArray[np.intp]],
-    ranks: Sequence[int],
-) -> dict[int, NDArray[np.float64]]:
+    kernel: Radial, X: _Values, G: _Values, folds: Sequence[NDArray[np.intp]], ranks: Sequence[int]
+) -> dict[int, _Values]:
     """By rank, what geometric harmonics on points X (n, d) miss of G (n, r) if each of the folds is held out in turn.
 
     There is no closed form: without the held-out points the eigenvectors are others.
@@ -399,14 +396,14 @@ class HarmonicFit(Fit):
 
     # width of the Gaussian kernel k, in units of `latent_scale`
     epsilon: float = saved(Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]))
-    eigenvalues: NDArray[np.float64] = saved(Array("r", low=0))
-    coefficients: NDArray[np.float64] = saved(Array("r+1", "M"))  # A, the first row the bias
-    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
-    points: NDArray[np.float64] = saved(Array("n", "d"))  # training points in units of the latents
+    eigenvalues: _Values = saved(Array("r", low=0))
+    coefficients: _Values = saved(Array("r+1", "M"))  # A, the first row the bias
+    latent_scale: _Values = saved(Array("d", low=_SMALLEST))
+    points: _Values = saved(Array("n", "d"))  # training points in units of the latents
     weights: Any = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
-    expanded: NDArray[np.float64] | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
+    expanded: _Values | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
-    sketch: NDArray[np.float64] | None = saved(Array("n", "k", optional=True), default=None)
+    sketch: _Values | None = saved(Array("n", "k", optional=True), default=None)
 
     training_points = property(lambda self: self.points * self.latent_scale)
 
@@ -442,7 +439,7 @@ class HarmonicFit(Fit):
             V = self.weights * self.eigenvalues
         scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
 
-        def at(X: NDArray[np.float64]) -> NDArray[np.float64]:
+        def at(X: _Values) -> _Values:
             x = in_units(X, self.latent_scale)
             squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
             return np.maximum(1 - squares, 0)

@@ -25,6 +25,7 @@ from randsmap.maps.error_bar import judged_rows
 from randsmap.maps.extrapolation import Leverage
 from randsmap.maps.linear_map import LinearMap, feature_basis
 
+_Values = NDArray[np.float64]
 PAPER = 1e-3  # lambda of the paper, with features that are given
 _SMALLEST = np.finfo(float).smallest_subnormal
 _SOLVERS = ("cholesky", "dual", "qr", "lowrank", "krylov", "svd", "eigh")
@@ -35,18 +36,16 @@ class RidgeFit(Fit):
     """A fit of random features: f(y) = [1 | phi(y)] A, or [1 | phi(y)] B [mean; U^T] with modes of the fields."""
 
     features: Any = saved(Part("transform", n_in="d", n_out="P"))  # phi, fitted
-    latent_scale: NDArray[np.float64] = saved(Array("d", low=_SMALLEST))
+    latent_scale: _Values = saved(Array("d", low=_SMALLEST))
     free_bias: bool = saved(Parameter(bool))  # the bias is not penalised
     projected: bool = saved(Parameter(bool))  # every decoded field, on the invariants
     invariants: AffineInvariants | None = saved(Part(AffineInvariants, optional=True, M="M"), default=None)
-    synthesis: NDArray[np.float64] | None = saved(
-        Array("K+1", "M", optional=True), default=None
-    )  # [mean; U^T] (r+1, M)
+    synthesis: _Values | None = saved(Array("K+1", "M", optional=True), default=None)  # [mean; U^T] (r+1, M)
     points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
-    sketch: NDArray[np.float64] | None = saved(Array("s", "k", optional=True), default=None)  # of up to 2000 points
-    truncated: NDArray[np.float64] | None = saved(Array("s", low=0, optional=True), default=None)  # what modes miss
+    sketch: _Values | None = saved(Array("s", "k", optional=True), default=None)  # of up to 2000 points
+    truncated: _Values | None = saved(Array("s", low=0, optional=True), default=None)  # what modes miss
     n_samples: int = saved(Parameter(int, low=1), default=0)
-    weights: NDArray[np.float64] | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
+    weights: _Values | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
     # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `completed`
     coefficients: Any = saved(Array("P+1", "K"), default=None)
     solver: str = saved(Parameter(str, words=_SOLVERS), default="")
@@ -57,8 +56,8 @@ class RidgeFit(Fit):
     # of batches; a model file has `factor` and the next two, the arguments of `FeatureLeverage`
     sums: NormalEquations | None = saved(NOT_SAVED, default=None)
     running: RunningInvariants | None = saved(NOT_SAVED, default=None)
-    factor: NDArray[np.float64] | None = saved(Array("w", "r", optional=True), default=None)
-    factor_mean: NDArray[np.float64] | None = saved(Array("P", optional=True), default=None)
+    factor: _Values | None = saved(Array("w", "r", optional=True), default=None)
+    factor_mean: _Values | None = saved(Array("P", optional=True), default=None)
     factor_offset: float = saved(Parameter(float, low=0, high=1), default=0.0)
 
     training_points = property(lambda self: self.points)
@@ -115,7 +114,7 @@ class RidgeFit(Fit):
 
     # -- What is made of it ------------------------------------------------------------------------
     @property
-    def A(self) -> NDArray[np.float64]:
+    def A(self) -> _Values:
         """Coefficients (P+1, M) of [1 | phi]."""
         if self.synthesis is None:
             return self.coefficients

@@ -14,6 +14,8 @@ from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import by_blocks
 
+_Values = NDArray[np.float64]
+
 
 @shared_texts
 class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -41,7 +43,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         """
         raise NotImplementedError
 
-    def transform(self, X: ArrayLike) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike) -> _Values:
         """Latent coordinates of fields, of which large memory-mapped ones are read a block at a time.
 
         {fields} {returns_latents} {raises}
@@ -54,7 +56,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             self._field_shape.warn_of_units(rows)
         return latents
 
-    def jacobian(self, X: ArrayLike) -> NDArray[np.float64]:
+    def jacobian(self, X: ArrayLike) -> _Values:
         """Derivatives of the latent coordinates with respect to the fields.
 
         Parameters
@@ -81,7 +83,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         F = self._checked(X)
         return self._in_shape(self._encoding.jacobian(F))
 
-    def jvp(self, X: ArrayLike, V: ArrayLike) -> NDArray[np.float64]:
+    def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
         """Products of the derivatives with vectors: how the latents move as the fields change by v.
 
         Pushes the right-hand side v of an equation df/dt = v forward to the latents.
@@ -98,7 +100,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         F = self._checked(X)
         return self._encoding.jvp(F, as_array(self._field_shape.vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
 
-    def vjp(self, X: ArrayLike, U: ArrayLike) -> NDArray[np.float64]:
+    def vjp(self, X: ArrayLike, U: ArrayLike) -> _Values:
         """Products of the transposed derivatives with vectors: gradients of u . y in the fields, y their latents.
 
         Parameters
@@ -122,6 +124,6 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         """`transform` as the sections of an image (rk_image.h), whose modes or training fields have that precision."""
         raise NotImplementedError
 
-    def _checked(self, X: ArrayLike) -> NDArray[np.float64]:
+    def _checked(self, X: ArrayLike) -> _Values:
         check_fitted(self, "_encoding")
         return validate_data(self, field_rows(self, X), reset=False)

@@ -347,10 +347,9 @@ class DiffusionMaps(FieldEncoder):
             )
         elif n_repeated:
             warn_caller(
-                f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the "
-                f"trivial one, so at epsilon = {epsilon:.6g} the samples fall into separate components "
-                "and these coordinates only tell the components apart. Increase epsilon or "
-                "epsilon_scale"
+                f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the trivial one, so at "
+                f"epsilon = {epsilon:.6g} the samples fall into separate components and these coordinates only tell "
+                "the components apart. Increase epsilon or epsilon_scale"
             )
 
     def frozen_encoder(self, precision, tol):

@@ -1,8 +1,7 @@
 """Which eigenvectors of diffusion maps are new directions, and which only repeat earlier ones.
 
-Local linear regression of Dsilva, Talmon, Coifman and Kevrekidis, "Parsimonious representation of
-nonlinear dynamical systems through manifold learning: A chemotaxis case study", Appl. Comput.
-Harmon. Anal. 44 (2018), 759-773.
+Local linear regression of Dsilva, Talmon, Coifman and Kevrekidis, "Parsimonious representation of nonlinear dynamical
+systems through manifold learning: A chemotaxis case study", Appl. Comput. Harmon. Anal. 44 (2018), 759-773.
 """
 
 from __future__ import annotations

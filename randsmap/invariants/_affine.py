@@ -158,9 +158,8 @@ class AffineInvariants:
             wrong = ~(np.abs(given - implied) <= 1e-6 * size + 8 * _EPS * np.abs(given))
             for i, k in np.argwhere(wrong)[:1]:
                 raise ValueError(
-                    f"invariant_values of row {i} has {given[i, k]} for column {dependent[k]} of the "
-                    "invariants, which is zero or depends on the other columns and on the constant "
-                    f"cells, which imply {implied[i, k]}"
+                    f"invariant_values of row {i} has {given[i, k]} for column {dependent[k]} of the invariants, which "
+                    f"is zero or depends on the other columns and on the constant cells, which imply {implied[i, k]}"
                 )
         values = np.ascontiguousarray(values[:, self.independent])
         self._check_attainable(values, " in row {1}")

@@ -41,10 +41,9 @@ class InvariantParameters:
         Linear invariants C to preserve. "mass": the sum of the cells, weighted by cell_weights if they are given.
         "auto": mass where all training fields have it to `invariant_tol`, or `invariant_values` gives it; otherwise
         none. `invariants_.in_words` says which. If all fields but a few have it, because of noise or of one wrong
-        field, it warns. Batches and parts decide by their first fields.
-        An array holds one invariant per column; for fields of a shape it may have (*shape,) or (*shape, q).
-        Dependent or zero columns are allowed (a warning names a column that is dropped although it is not dependent
-        to round-off). None: no invariant, only the constant cells.
+        field, it warns. Batches and parts decide by their first fields. An array holds one invariant per column; for
+        fields of a shape it may have (*shape,) or (*shape, q). Dependent or zero columns are allowed (a warning names a
+        column that is dropped although it is not dependent to round-off). None: no invariant, only the constant cells.
     invariant_values
         Values m of the invariants. None: the mean over the training fields.
     invariant_tol
@@ -337,9 +336,8 @@ class RunningInvariants:
         if given is not None:
             for j in np.flatnonzero(~(np.abs(values - given) <= tol * typical + 8 * _EPS * np.abs(given))):
                 raise ValueError(
-                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is "
-                    "zero or depends on the other columns and on the constant cells, which imply "
-                    f"{values[j]}"
+                    f"invariant_values[{j}] is {given[j]}, but column {j} of the invariants is zero or depends on the "
+                    f"other columns and on the constant cells, which imply {values[j]}"
                 )
         excess = np.abs(found - values)
         # the second term is round-off: a field of zeros among fields whose invariant is 0

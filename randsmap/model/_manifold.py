@@ -38,6 +38,8 @@ from randsmap.maps.frozen import OTHERWISE, freeze
 from randsmap.maps.linear_map import nearest_latents
 from randsmap.model._base import HeldOutErrors, Model, ReconstructionMixin, model_texts
 
+_Values = NDArray[np.float64]
+
 
 def _decoding_part(model: ManifoldModel, method: str, *, fitted: bool = False) -> tuple[Any, str]:
     """The part that decodes, and what it calls the method: an encoder that decodes has `inverse_jacobian` ..."""
@@ -141,7 +143,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         fitted_parts(self, X)
         return self
 
-    def fit_transform(self, X: ArrayLike, y: Any = None) -> NDArray[np.float64]:
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> _Values:
         """`fit`, then the latents of the same fields.
 
         {snapshots} {returns_latents} {raises}
@@ -191,7 +193,7 @@ class ManifoldModel(ReconstructionMixin, Model):
             raise AttributeError("the encoder, which decodes itself, needs all fields at once")
         return hasattr(self.decoder, "fit_features") or require(self.decoder, method)
 
-    def transform(self, X: ArrayLike, *, projection: int | None = None) -> NDArray[np.float64]:
+    def transform(self, X: ArrayLike, *, projection: int | None = None) -> _Values:
         """Latents of fields.
 
         {fields} {projection} {returns_latents} {raises}
@@ -224,7 +226,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         angles: tuple[int, ...] = getattr(self.encoder, "angles", ())
         return angles
 
-    def _projected(self, X: Any, latents: Any, n_steps: int) -> NDArray[np.float64]:
+    def _projected(self, X: Any, latents: Any, n_steps: int) -> _Values:
         """Points y (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
         (part, decode), (_, jacobian) = (_decoding_part(self, name, fitted=True) for name in ("predict", "jacobian"))
         reason = why_not(part, jacobian)
@@ -278,7 +280,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         consistency: int | None = None,
         invariant_values: ArrayLike | None = None,
         cells: ArrayLike | None = None,
-        out: NDArray[np.float64] | None = None,
+        out: _Values | None = None,
         return_error: bool | str = False,
         coverage: float = 0.9,
     ) -> Any:
@@ -315,12 +317,10 @@ class ManifoldModel(ReconstructionMixin, Model):
         """Whole fields, or their tangents, in the shape of those of `fit`; other packages' decoders return rows."""
         return np.asarray(fields).reshape(len(fields), *self.field_shape_)
 
-    def _consistent(
-        self, X: NDArray[np.float64], decode: Callable[[Any], NDArray[np.float64]], steps: int
-    ) -> NDArray[np.float64]:
+    def _consistent(self, X: _Values, decode: Callable[[Any], _Values], steps: int) -> _Values:
         """Points y (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
 
-        def missed(Y: NDArray[np.float64]) -> NDArray[np.float64]:
+        def missed(Y: _Values) -> _Values:
             F = flattened(decode(Y), "the fields")[0]
             return X - np.asarray(encoded(self.encoder_, named(self.encoder_, F)))
 
@@ -385,9 +385,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return {**self.encoder_.frozen_encoder(precision, tol), **norm, "projection": self.projection}
 
     @_available("jacobian")
-    def jacobian(
-        self, X: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Derivatives of `inverse_transform` with respect to the latents.
 
         {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
@@ -397,9 +395,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return J if given else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
     @_available("jvp")
-    def jvp(
-        self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def jvp(self, X: ArrayLike, V: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Products J v of the Jacobians of `inverse_transform` at latents X with vectors of latents.
 
         The other direction, tangents of latents from those of fields, is ``model.encoder_.jvp`` of `DiffusionMaps`.
@@ -412,9 +408,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return tangents if given else self._as_given(tangents)
 
     @_available("vjp")
-    def vjp(
-        self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
         {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}

@@ -37,6 +37,8 @@ from randsmap.model._base import (
     relative_errors,
 )
 
+_Values = NDArray[np.float64]
+
 
 @model_texts
 @estimator
@@ -162,7 +164,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
                 self._missed = np.stack([known, _missed_by_others(centred, X, encoded.shape[1])])
         return self
 
-    def latents(self, parameters: ArrayLike) -> NDArray[np.float64]:
+    def latents(self, parameters: ArrayLike) -> _Values:
         """Latents at parameters.
 
         {parameters} {returns_latents} {raises}
@@ -170,16 +172,16 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         check_fitted(self, "regressor_")
         return self._latents_at(validate_data(self, as_columns(parameters), reset=False, name="parameters"))
 
-    def _latents_at(self, X: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _latents_at(self, X: _Values) -> _Values:
         """Latents at parameters (n, p)."""
         if not len(X):  # scikit-learn's regressors want some rows
             return np.asarray(self.model_.transform(named(self.model_, np.empty((0, *self.field_shape_)))))
         return self._latents_of(np.array(self.regressor_.predict(X)).reshape(len(X), -1))
 
-    def _latents_of(self, found: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _latents_of(self, found: _Values) -> _Values:
         """Latents of what the regressor predicts."""
         found[:, self._roles == 1] = np.arctan2(found[:, self._roles == 2], found[:, self._roles == 1])
-        latents: NDArray[np.float64] = found[:, self._roles < 2]
+        latents: _Values = found[:, self._roles < 2]
         for j in self._angles():
             latents[:, j] = _wrapped(latents[:, j])
         return latents
@@ -199,12 +201,12 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         if self._missed is None and not hasattr(type(self.model_), "error_bar_"):
             raise unknown_errors(self.model_)
 
-        def judge(rows: NDArray[np.intp], G: NDArray[np.float64]) -> tuple[NDArray[np.float64], Any]:
+        def judge(rows: NDArray[np.intp], G: _Values) -> tuple[_Values, Any]:
             latents = self._latents_of(fit.fields_of(G))
             fields = Rows(np.asarray(self.model_.inverse_transform(latents)).reshape(len(latents), -1))
             norms = error_scales(field_norms(fields, cell_weights=norm_weights(self.field_shape_, self)))
 
-            def errors(G_missed: NDArray[np.float64], kind: int) -> NDArray[np.float64]:
+            def errors(G_missed: _Values, kind: int) -> _Values:
                 moved = self._latents_of(fit.fields_of(G - G_missed))
                 if self._missed is not None:
                     known = self._missed[kind][rows] / norms
@@ -240,7 +242,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     def check_available(self, method: str) -> bool:
         return (self.regressor is None or require(self.regressor, "jacobian")) and require(self.model, "jvp")
 
-    def tangents_at(self, parameters: ArrayLike) -> tuple[Callable[..., NDArray[np.float64]], NDArray[np.float64]]:
+    def tangents_at(self, parameters: ArrayLike) -> tuple[Callable[..., _Values], _Values]:
         """Tangents of the model at the latents, along those of the latents."""
         X, latents = self.leverage_points(parameters), self.latents(parameters)
         slopes = np.zeros((0, len(self._roles), X.shape[1]))
@@ -263,7 +265,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         return known if known or not require(self.regressor_, "leverage") else []
 
     @available_if(lambda self: hasattr(self.model, "leverage") or self._check_leverage())
-    def leverage(self, X: ArrayLike) -> NDArray[np.float64]:
+    def leverage(self, X: ArrayLike) -> _Values:
         """100 times the larger of two leverages over their limits: that of parameters, and that of their latents.
 
         The regressor tells how far parameters are from those of the snapshots, the decoder of the model, if it has one,
@@ -291,7 +293,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         found = [
             in_limits(part.leverage(X if own else latents), part.leverage_limit_) for part, own in self._leverages()
         ]
-        largest: NDArray[np.float64] = FACTOR * np.max(found, axis=0)
+        largest: _Values = FACTOR * np.max(found, axis=0)
         return largest
 
     leverage_limit_ = FACTOR
@@ -372,7 +374,7 @@ def kernel_search(n_trials: int = 40) -> AutoDecoder:
     return AutoDecoder(n_trials=n_trials, families=kernels, invariants=None, random_state=0)
 
 
-def _missed_by_others(rows: Rows, X: NDArray[np.float64], k: int) -> NDArray[np.float64]:
+def _missed_by_others(rows: Rows, X: _Values, k: int) -> _Values:
     """What k modes of other snapshots miss of those in a block of the parameters X: 90 % miss no more, of some rows."""
     few, missed = spread_rows(len(X), max(50, min(300, (1 << 26) // rows.width))), np.empty(len(X))
     G = principal_coordinates(rows[few])[1]
@@ -384,12 +386,12 @@ def _missed_by_others(rows: Rows, X: NDArray[np.float64], k: int) -> NDArray[np.
     return missed
 
 
-def _wrapped(theta: NDArray[np.float64]) -> NDArray[np.float64]:
+def _wrapped(theta: _Values) -> _Values:
     """Angles in [-pi, pi)."""
     return (theta + np.pi) % (2 * np.pi) - np.pi
 
 
-def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) -> NDArray[np.float64]:
+def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
     """Angles without jumps along the shortest tree (R. C. Prim, 1957) of parameters X; NaN if neighbours have one."""
     n, Z = len(X), np.asfortranarray(X / standard_deviations(X))  # by columns it is read faster
     labels = np.zeros(n) if groups is None else np.unique(groups, return_inverse=True)[1]
@@ -434,7 +436,7 @@ def _unwrapped(theta: NDArray[np.float64], X: NDArray[np.float64], groups: Any) 
     return np.full(n, np.nan) if torn else out
 
 
-def _warn_of_undetermined(parameters: NDArray[np.float64], latents: NDArray[np.float64]) -> None:
+def _warn_of_undetermined(parameters: _Values, latents: _Values) -> None:
     """Warn if snapshots of equal parameters have different latents."""
     different = 1e-3  # documented, in standard deviations of the latents
     first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]

@@ -26,7 +26,8 @@ from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.frozen import FrozenDecoder
 from randsmap.model._base import TangentDerivatives, model_texts
 
-_Map = Callable[..., NDArray[np.float64]]
+_Values = NDArray[np.float64]
+_Map = Callable[..., _Values]
 
 
 def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
@@ -123,7 +124,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     return np.concatenate(chosen).astype(np.intp)
 
 
-def _sketch(decode: _Map, jacobian: _Map, Y: NDArray[np.float64], M: int, rank: int) -> NDArray[np.float64]:
+def _sketch(decode: _Map, jacobian: _Map, Y: _Values, M: int, rank: int) -> _Values:
     """Random combinations (rank + 10, M) of differences of fields and tangents, or all; 0 where a cell never varies."""
     # differences from one of the fields: a cell that never varies is then exactly 0, however large it is
     spread = standard_deviations(Y)
@@ -272,7 +273,7 @@ class SampledModel:
     """
 
     decoder: Any
-    rhs: Callable[[float, NDArray[np.float64]], ArrayLike]
+    rhs: Callable[[float, _Values], ArrayLike]
     cells: Any
     _: KW_ONLY
     stencil: Any = None
@@ -305,7 +306,7 @@ class SampledModel:
                 "Take fewer cells, a decoder that decodes these alone (without bounds), or whole fields (encoder.jvp)"
             )
 
-    def velocity(self, t: float, y: ArrayLike) -> NDArray[np.float64]:
+    def velocity(self, t: float, y: ArrayLike) -> _Values:
         """dy/dt at a latent point; for `scipy.integrate.solve_ivp`, among others.
 
         Parameters
@@ -356,13 +357,13 @@ class SampledModel:
         """
         return float(np.linalg.cond(self._derivatives(self._point(y))))
 
-    def _point(self, y: ArrayLike) -> NDArray[np.float64]:
+    def _point(self, y: ArrayLike) -> _Values:
         return as_array(y, "y", (self._d,))[None]
 
-    def _derivatives(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _derivatives(self, Y: _Values) -> _Values:
         return self._root[:, None] * np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))
 
-    def _rate(self, t: float, f: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _rate(self, t: float, f: _Values) -> _Values:
         """Checked values of rhs for the field in the stencil."""
         given = np.asarray(self.rhs(t, f))
         if given.dtype.kind not in "biuf":
@@ -372,7 +373,7 @@ class SampledModel:
                 f"rhs(t, f) must return df/dt at the {len(self.cells)} cells, shape {self.cells.shape}, "
                 f"got shape {given.shape}"
             )
-        g: NDArray[np.float64] = given.astype(np.float64, copy=False)
+        g: _Values = given.astype(np.float64, copy=False)
         for i in np.flatnonzero(~np.isfinite(g))[:1]:
             raise ValueError(f"rhs(t, f) must be finite, got {g[i]} at t = {t} for cells[{i}], cell {self.cells[i]}")
         return g

@@ -157,10 +157,9 @@ def autotune(
     Notes
     -----
     An encoder is fitted without the held-out samples, which it then encodes as new ones. Groups without which too few
-    samples are left, fewer than 4 or than any encoder needs, are not held out. It is given up if it is twice
-    as bad as the best after two turns, or if its kernel separates the samples into parts. Widths, or numbers of
-    neighbours, 1.4 times above and below the best are tried next, twice. Of more than 1000 samples, 1000 at random
-    choose the encoder.
+    samples are left, fewer than 4 or than any encoder needs, are not held out. It is given up if it is twice as bad as
+    the best after two turns, or if its kernel separates the samples into parts. Widths, or numbers of neighbours, 1.4
+    times above and below the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------
