@@ -214,7 +214,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     -----
     The graph has the functions of the latents, the coefficients, and the projection on the invariants, twice. What it
     does not have are sums in twice the precision: the mass is right to some 1e-15 of the sum of magnitudes, in place of
-    a few ulp (docs/embedding.md has measurements). It does not refuse latents that are not finite or too far away. Of a
+    a few ulp (docs/exporting.md has measurements). It does not refuse latents that are not finite or too far away. Of a
     table it has the functions that the table was made of. Where the invariants vary, ``invariant_values`` (n, q) is a
     second input.
 

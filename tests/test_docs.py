@@ -42,7 +42,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
     if page == "README.md":
         for decoded in (namespace["fields"], namespace["field"]):
             assert abs(decoded.sum(axis=(1, 2)) - 1).max() < 1e-14
-    if page == "docs/files.md":
+    if page == "docs/shapes.md":
         assert namespace["model"].reconstruct(namespace["fields"]).shape == (80, 20, 30)
 
 
