@@ -1,4 +1,5 @@
 import csv
+import io
 import os
 import re
 import signal
@@ -40,6 +41,13 @@ def snapshots(tmp_path):
     F /= F.sum(axis=1, keepdims=True)
     np.save(tmp_path / "F.npy", F)
     return F
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Reports are written without pictures, as where matplotlib is missing: these take a second."""
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 def run(*arguments):
@@ -451,54 +459,33 @@ def test_files_without_rows(tmp_path, snapshots, capsys):
     assert "no snapshots" in failing(("evaluate", tmp_path / "m", tmp_path / "none.npy"), capsys)
 
 
-@pytest.mark.slow
-def test_paths_that_the_output_cannot_encode(tmp_path):
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_paths_that_the_output_cannot_encode(tmp_path, encoding, monkeypatch):
     names = ["\u00fcber-\u4e2d.npy"]
     if sys.platform == "linux":  # bytes that are no UTF-8
         names.append(os.fsdecode(b"\xff.npy"))
     for name in names:
-        for encoding in ("ascii", "utf-8"):
-            result = process(
-                "dataset",
-                "swiss-roll",
-                "--samples",
-                9,
-                "--out",
-                tmp_path / name,
-                env={**os.environ, "PYTHONIOENCODING": encoding},
-            )
-            assert result.returncode == 0 and b"written: " in result.stdout and b"Traceback" not in result.stderr
-            assert np.load(tmp_path / name).shape == (9, 3)
-            result = process(
-                "fit", tmp_path / "none" / name, "--out", "m", env={**os.environ, "PYTHONIOENCODING": encoding}
-            )
-            assert result.returncode == 1 and result.stderr.startswith(b"randsmap: error: ")
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        assert run("dataset", "swiss-roll", "--samples", 9, "--out", tmp_path / name) == 0
+        assert b"written: " in out.buffer.getvalue() and np.load(tmp_path / name).shape == (9, 3)
+        assert run("fit", tmp_path / "none" / name, "--out", "m") == 1
+        assert b"\nrandsmap: error: " in err.buffer.getvalue()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of POSIX")
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        pytest.param(("fit",), marks=pytest.mark.slow),
-        pytest.param(("evaluate",), marks=pytest.mark.slow),
-        ("--help",),
-        ("--version",),
-    ],
-)
-def test_a_pipe_that_nobody_reads_ends_nothing(tmp_path, snapshots, arguments):
-    save_model = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
-    if arguments == ("fit",):
-        arguments = save_model
-    elif arguments == ("evaluate",):
-        assert run(*save_model) == 0
-        arguments = ("evaluate", tmp_path / "m", tmp_path / "F.npy")
+@pytest.mark.parametrize("command", [pytest.param("fit", marks=pytest.mark.slow), "--help"])
+def test_a_pipe_that_nobody_reads_ends_nothing(tmp_path, snapshots, command):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     reader, writer = os.pipe()
     os.close(reader)
-    result = subprocess.run([*COMMAND, *map(str, arguments)], stdout=writer, stderr=subprocess.PIPE, timeout=300)
+    words = fit if command == "fit" else (command,)
+    result = subprocess.run([*COMMAND, *map(str, words)], stdout=writer, stderr=subprocess.PIPE, timeout=300)
     os.close(writer)
     text = result.stderr.decode()
     assert result.returncode == 0 and "Traceback" not in text and "BrokenPipe" not in text and "ignored" not in text
-    if arguments[0] == "fit":
+    if command == "fit":
         assert load(tmp_path / "m").n_features_in_ == 40
 
 
@@ -529,10 +516,9 @@ def test_a_terminated_command_leaves_nothing_behind(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
-def test_bars_in_a_log_are_one_line_each(tmp_path):
-    result = process("dataset", "lwr", "--trajectories", 3, "--snapshots", 4, "--out", tmp_path / "F.npy")
-    assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", result.stderr.decode())
+def test_bars_in_a_log_are_one_line_each(tmp_path, capsys):
+    assert run("dataset", "lwr", "--trajectories", 3, "--snapshots", 4, "--out", tmp_path / "F.npy") == 0
+    assert re.fullmatch(r"LWR trajectories: 100% 3/3 \[\d\d:\d\d\]\n", capsys.readouterr().err)
 
 
 @pytest.mark.slow
@@ -1151,7 +1137,7 @@ _FEW = ("--features", "sigmoid", "--value", 1.0, "--n-features", 10, "--componen
 
 @pytest.mark.parametrize("command", ["encode", "evaluate", "report"])
 @pytest.mark.parametrize("name", ["F_turned", "F_by_lon"])
-def test_labels_of_fields_in_files_are_compared(labelled, command, name, capsys):
+def test_labels_of_fields_in_files_are_compared(labelled, command, name, no_pictures, capsys):
     model, out = labelled / "m", labelled / "out"
     assert run("fit", labelled / "F.nc", "--out", model, *_FEW) == 0
     capsys.readouterr()
@@ -1179,7 +1165,7 @@ def tables(tmp_path):
 
 
 @pytest.mark.parametrize("command", ["encode", "evaluate", "report"])
-def test_names_of_columns_in_texts_are_compared(tables, command, capsys):
+def test_names_of_columns_in_texts_are_compared(tables, command, no_pictures, capsys):
     model, out = tables / "m", tables / "out"
     assert run("fit", tables / "F.csv", "--out", model, *_FEW) == 0
     capsys.readouterr()
@@ -1254,7 +1240,7 @@ def test_parameters_in_texts_may_have_other_names_but_not_those_of_others(tables
 @pytest.mark.parametrize(
     "option, name", [("cell-weights", "w_turned"), ("cell-weights", "w_by_lon"), ("parameters", "p"), ("groups", "g")]
 )
-def test_labels_of_what_belongs_to_fields_in_files_are_compared(labelled, option, name, capsys):
+def test_labels_of_what_belongs_to_fields_in_files_are_compared(labelled, option, name, no_pictures, capsys):
     right, wrong = (labelled / f"{each}.nc" for each in (name[0], name if name[1:] else f"{name}_turned"))
     command = ["fit", labelled / "F.nc", "--out", labelled / "m", *_FEW, f"--{option}"]
     assert f"{wrong} has" in failing((*command, wrong), capsys)
