@@ -8,6 +8,7 @@ Examples of hypothesis are the same for everybody: a run that passes passes agai
 
 import functools
 import os
+import sys
 
 import pytest
 from hypothesis import settings
@@ -60,6 +61,13 @@ def level(request):
 def levels():
     """All the instruction levels that run here, for tests that compare them."""
     return [level for level in LEVELS if not missing(level)]
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Reports are written without pictures, as where matplotlib is missing: these take a second."""
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 def pytest_sessionfinish(session):

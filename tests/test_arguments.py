@@ -110,7 +110,8 @@ VALUES = {
 OPTIONS = {
     "solve_eikonal": {"exits": ["right"]},
     "HughesSolver": {"n_cells": (SIDE, SIDE), "lengths": (4.0, 4.0), "dt": 0.01},
-    "autotune": {"model": model(), "n_trials": 2, "families": "gaussian", "random_state": 0},
+    "autotune": {"model": model(), "n_trials": 1, "families": "gaussian", "random_state": 0},
+    "choose_parametric": {"n_trials": 1},
     "reconstruction_errors(parameters)": {"model": lambda: fitted("ParametricModel")},
     "calibrate": {"y": FIELDS},
 }
@@ -322,8 +323,7 @@ def same(found, right):
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(found, right, strict=True))
 
 
-# they search, or fit several decoders
-LONG = ("AutoDecoder", "BlendedDecoder", "autotune", "choose_parametric", "DoubleDiffusionMapsDecoder", "tune")
+LONG = ("autotune", "choose_parametric")  # they search
 each = pytest.mark.parametrize(
     ("key", "argument"),
     [pytest.param(*case, marks=pytest.mark.slow if case[0].startswith(LONG) else ()) for case in ARGUMENTS],

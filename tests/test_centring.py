@@ -314,7 +314,7 @@ def _fields(Y):
 @pytest.mark.parametrize("length_scale", [0.3, 1.0, 3.0])
 def test_kernels_at_the_smallest_lambda_decode_as_fifty_digits_do(length_scale):
     rng = np.random.default_rng(0)
-    Y, Z = rng.uniform(size=(60, 2)), rng.uniform(size=(15, 2))
+    Y, Z = rng.uniform(size=(36, 2)), rng.uniform(size=(15, 2))
     F, G = _fields(Y), _fields(Z)
     lengths = [mpmath.mpf(float(x)) for x in length_scale * Y.std(axis=0)]
     with mpmath.workdps(50):
@@ -328,13 +328,13 @@ def test_kernels_at_the_smallest_lambda_decode_as_fifty_digits_do(length_scale):
 
         A, B = ([[mpmath.mpf(float(x)) for x in y] for y in points] for points in (Y, Z))
         K, there, fields = kernel(A, A), kernel(B, A), mpmath.matrix(F.tolist())
-        for j in range(60):
-            mean = mpmath.fsum(K[:, j]) / 60
+        for j in range(36):
+            mean = mpmath.fsum(K[:, j]) / 36
             for i in range(15):
                 there[i, j] -= mean
         K = _centred(_centred(K).T)
         regularization = 1e-12 * np.linalg.norm(np.array(K.tolist(), float), 2)
-        solution = there * _solved(K + mpmath.mpf(regularization) * mpmath.eye(60), _centred(fields.copy()))
+        solution = there * _solved(K + mpmath.mpf(regularization) * mpmath.eye(36), _centred(fields.copy()))
         exact = np.array(solution.tolist(), float) + F.mean(axis=0)
     decoder = KernelDecoder(length_scale=length_scale, regularization=regularization, invariants="mass").fit(Y, F)
     decoded = decoder.predict(Z)
@@ -347,7 +347,7 @@ def test_kernels_at_the_smallest_lambda_decode_as_fifty_digits_do(length_scale):
 @pytest.mark.parametrize("solver", ["auto", "svd"])
 def test_features_at_the_smallest_lambda_decode_as_fifty_digits_do(features, solver):
     rng = np.random.default_rng(0)
-    Y, Z = rng.uniform(size=(60, 2)), rng.uniform(size=(15, 2))
+    Y, Z = rng.uniform(size=(36, 2)), rng.uniform(size=(15, 2))
     F, G = _fields(Y), _fields(Z)
     decoder = RANDSMAPDecoder(features, random_state=0, solver=solver).fit(Y, F)
     W, b = decoder.features_.weights_, decoder.features_.offsets_
@@ -365,12 +365,12 @@ def test_features_at_the_smallest_lambda_decode_as_fifty_digits_do(features, sol
 
         Phi, there = phi(Y), phi(Z)
         for k in range(W.shape[1]):
-            mean = mpmath.fsum(Phi[:, k]) / 60
+            mean = mpmath.fsum(Phi[:, k]) / 36
             for i in range(15):
                 there[i, k] -= mean
         Phi = _centred(Phi)
         regularization = 1e-12 * np.linalg.norm(np.array(Phi.tolist(), float), 2) ** 2
-        H = _solved(Phi * Phi.T + mpmath.mpf(regularization) * mpmath.eye(60), _centred(mpmath.matrix(F.tolist())))
+        H = _solved(Phi * Phi.T + mpmath.mpf(regularization) * mpmath.eye(36), _centred(mpmath.matrix(F.tolist())))
         exact = np.array((there * (Phi.T * H)).tolist(), float) + F.mean(axis=0)
     decoder.set_params(regularization=regularization).fit(Y, F)
     decoded = decoder.predict(Z)

@@ -31,7 +31,7 @@ dask = pytest.importorskip("dask")
 dask_distributed = pytest.importorskip("distributed")
 from randsmap import distributed  # noqa: E402
 
-N, M = 10_500, 30
+N, M = 4_200, 30
 
 
 @pytest.fixture(scope="module")
@@ -63,14 +63,14 @@ def stored(request, data, tmp_path_factory):
     folder, F = tmp_path_factory.mktemp("fields"), data[1]
     if request.param == "zarr":
         pytest.importorskip("zarr")
-        da.from_array(F, chunks=(900, 13)).to_zarr(str(folder / "F.zarr"))
+        da.from_array(F, chunks=(700, 13)).to_zarr(str(folder / "F.zarr"))
         return da.from_zarr(str(folder / "F.zarr"))
     if request.param == "npy stack":
-        da.to_npy_stack(str(folder / "stack"), da.from_array(F, chunks=(1500, M)), axis=0)
+        da.to_npy_stack(str(folder / "stack"), da.from_array(F, chunks=(900, M)), axis=0)
         return da.from_npy_stack(str(folder / "stack"))
-    np.save(folder / "a.npy", F[:5000])
-    np.save(folder / "b.npy", F[5000:])
-    return distributed.from_npy([folder / "a.npy", folder / "b.npy"], rows=777)
+    np.save(folder / "a.npy", F[:2000])
+    np.save(folder / "b.npy", F[2000:])
+    return distributed.from_npy([folder / "a.npy", folder / "b.npy"], rows=555)
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +83,7 @@ def test_fit_has_the_bits_of_one_process(cluster, data, stored):
     decoder = RANDSMAPDecoder(SigmoidFeatures(5.0, n_features=40), bounds="nonnegative", random_state=0)
     whole = clone(decoder).fit(Y, F)
     assert whole.solver_ == "cholesky"
-    for latents in (Y, da.from_array(Y, chunks=(2000, 1))):
+    for latents in (Y, da.from_array(Y, chunks=(1600, 1))):
         fitted = distributed.fit(clone(decoder), latents, stored)
         assert isinstance(fitted, RANDSMAPDecoder) and fitted.n_samples_seen_ == N
         assert np.array_equal(fitted.solve().coef_, whole.coef_)
@@ -94,6 +94,7 @@ def test_fit_has_the_bits_of_one_process(cluster, data, stored):
     assert fitted.n_samples_seen_ == N + 10
 
 
+@pytest.mark.parametrize("stored", ["zarr"], indirect=True)  # which has chunks along the cells, too
 def test_transform_inverse_transform_and_score(cluster, data, stored):
     Y, F = data
     model = ManifoldModel(POD(3), RANDSMAPDecoder(SigmoidFeatures(2.0, n_features=50), random_state=0)).fit(F[:2000])
@@ -114,6 +115,7 @@ def test_transform_inverse_transform_and_score(cluster, data, stored):
     assert distributed.score(one_cell, Y, stored[:, 12]) == pytest.approx(one_cell.score(Y, F[:, 12]), rel=1e-10)
 
 
+@pytest.mark.parametrize("stored", ["zarr"], indirect=True)
 def test_fit_model_has_an_encoder_of_fields_from_all_chunks(cluster, data, stored):
     _, F = data
     decoder = RANDSMAPDecoder(SigmoidFeatures(2.0, n_features=30), random_state=0)
@@ -126,7 +128,7 @@ def test_fit_model_has_an_encoder_of_fields_from_all_chunks(cluster, data, store
 
     distributed.fit_model(ManifoldModel(Recording(2), None, encoder_samples=21), stored)
     rows = [int(np.flatnonzero((F == field).all(axis=1))[0]) for field in seen[0]]
-    assert [row // 500 for row in rows] == list(range(21))
+    assert [row // 200 for row in rows] == list(range(21))
     model = ManifoldModel(DiffusionMaps(2), decoder, encoder_samples=200)
     assert distributed.fit_model(model, stored) is model
     latents = model.transform(F)
@@ -151,7 +153,7 @@ def test_the_lines_for_a_cluster_run(cluster, data, tmp_path, monkeypatch, capsy
         r'"/scratch/(\w+\.zarr)"', lambda name: repr(str(tmp_path / name[1])), lines
     )  # workers run in another folder
     monkeypatch.chdir(tmp_path)
-    da.from_array(data[1], chunks=(2000, M)).to_zarr(str(tmp_path / "snapshots.zarr"))
+    da.from_array(data[1], chunks=(1600, M)).to_zarr(str(tmp_path / "snapshots.zarr"))
     names = {}
     exec(lines, names)
     names["client"].close()
@@ -165,14 +167,14 @@ def test_threads_in_one_process(data):
     Y, F = data
     decoder = RFNNDecoder(FourierFeatures(0.5, n_features=30), random_state=0)
     with dask.config.set(scheduler="threads", num_workers=2):
-        fitted = distributed.fit(clone(decoder), Y, da.from_array(F, chunks=(2500, M)))
+        fitted = distributed.fit(clone(decoder), Y, da.from_array(F, chunks=(1700, M)))
     assert np.array_equal(fitted.solve().coef_, clone(decoder).fit(Y, F).coef_)
 
 
 def test_fields_of_a_shape_have_the_bits_of_rows(data, tmp_path):
     Y, F = data
     of_shape = F.reshape(N, 5, 6)
-    shaped, rows = da.from_array(of_shape, chunks=(3000, 2, 6)), da.from_array(F, chunks=(3000, M))
+    shaped, rows = da.from_array(of_shape, chunks=(1500, 2, 6)), da.from_array(F, chunks=(1500, M))
     new = RANDSMAPDecoder(FourierFeatures(0.5, n_features=20), cell_weights=np.ones((5, 6)), random_state=0)
     decoder = distributed.fit(clone(new), Y, shaped)
     plain = distributed.fit(clone(new).set_params(cell_weights=np.ones(M)), Y, rows)
@@ -194,16 +196,16 @@ def test_fields_of_a_shape_have_the_bits_of_rows(data, tmp_path):
 
 def test_what_is_wrong_is_named_and_the_decoder_kept(data):
     Y, F = data
-    fields = da.from_array(F, chunks=(3000, M))
+    fields = da.from_array(F, chunks=(1500, M))
     sigmoids = SigmoidFeatures(5.0, n_features=10)
     decoder = RANDSMAPDecoder(sigmoids, invariants="mass", random_state=0).fit(Y[:100], F[:100])
     before = decoder.coef_
     broken = F.copy()
-    broken[7000] *= 2
+    broken[3000] *= 2
     with dask.config.set(scheduler="sync"):
         for latents, wrong, message in (
-            (Y, da.from_array(broken, chunks=(3000, M)), "rows 6144 to .*field 856 .*value 2"),
-            (Y[:-1], fields, "same number of rows, got 10499 and 10500"),
+            (Y, da.from_array(broken, chunks=(1500, M)), "rows 2048 to .*field 952 .*value 2"),
+            (Y[:-1], fields, "same number of rows, got 4199 and 4200"),
             (Y[:, 0], fields, "2 dimensions"),
             (Y, fields[fields[:, 5] > 0.01], "compute_chunk_sizes"),
         ):
@@ -267,6 +269,7 @@ def test_plain_encoders_and_models_point_here(estimator, data):
             function(lazy)
 
 
+@pytest.mark.slow
 def test_mpi_example_has_the_bits_of_one_process():
     pytest.importorskip("mpi4py")
     mpiexec = Path(sys.executable).with_name("mpiexec")
@@ -298,11 +301,11 @@ def test_mpi_example_has_the_bits_of_one_process():
 
 
 def test_a_search_among_some_rows_is_fitted_to_all(tmp_path, data):
-    F, groups = data[1], np.arange(N) // 1500  # the last group is smaller
+    F, groups = data[1], np.arange(N) // 650  # the last group is smaller
     options = {"model": ManifoldModel(POD(2), RANDSMAPDecoder()), "n_trials": 2, "projection": 0, "n_samples": 80}
     options |= {"families": ["fourier", "gaussian"], "groups": groups, "random_state": 0}
     with dask.config.set(scheduler="sync"):
-        result = randsmap.autotune(da.from_array(F, chunks=(3000, M)), **options)
+        result = randsmap.autotune(da.from_array(F, chunks=(1500, M)), **options)
     best = result.best_model_
     assert set(result.decoder_results_.family) == {"fourier"}  # a kernel takes no batches
     latents = best.transform(F)

@@ -535,7 +535,7 @@ def test_the_command_line_writes_it(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
-def test_latents_have_the_bar_of_latents_also_where_held_out_errors_are_those_of_parameters(p, tmp_path):
+def test_latents_have_the_bar_of_latents_also_where_held_out_errors_are_those_of_parameters(p, tmp_path, no_pictures):
     parameters = np.column_stack([LATENTS, LATENTS.sum(axis=1)])[:, :p]
     model = randsmap.ManifoldModel(randsmap.POD(2), randsmap.KernelDecoder(regularization=1e-6))
     chosen = randsmap.ParametricModel(model, randsmap.KernelDecoder(regularization=1e-6)).fit(parameters, FIELDS)

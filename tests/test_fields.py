@@ -825,7 +825,7 @@ def test_forged_labels_are_refused(tmp_path, name, value):
 
 
 @pytest.mark.parametrize("encoder", [randsmap.POD(2), PCA(2)])
-def test_a_model_of_a_table_needs_no_names_from_itself(encoder, tmp_path):
+def test_a_model_of_a_table_needs_no_names_from_itself(encoder, tmp_path, no_pictures):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(ROWS, columns=[f"S{i}" for i in range(24)])
     with warnings.catch_warnings():

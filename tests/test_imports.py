@@ -220,6 +220,7 @@ for call in ENTRY_POINTS.values():
 """
 
 
+@pytest.mark.slow
 def test_everything_works_without_docstrings_and_assertions():
     """python -OO: each public callable that takes arrays, as tests/entry_points.py calls it."""
     result = subprocess.run(
