@@ -48,7 +48,7 @@ templates_path = ["_templates"]
 nitpicky = True
 default_role = "name"
 myst_heading_anchors = 3
-myst_enable_extensions = ["attrs_block", "colon_fence", "dollarmath"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. |\$ ", True
 add_module_names = False
 pygments_style, pygments_dark_style = "friendly", "monokai"
@@ -334,8 +334,13 @@ intersphinx_timeout = 5
 # -- Docstrings are plain text: |f| is a norm and coef_ an attribute ------------------------------------------------
 
 CODE = re.compile(r"(``.+?``|`.+?`)")
-EQUATION = re.compile(r"\b(Eq\. ([A-Z]?\.?\d+))")
+EQUATION = re.compile(r"\bEq\. ((?:[A-Z]\.)?\d+)")
 DECLARATION = re.compile(r"^\*{0,2}\w+(, \*{0,2}\w+)*( : |$)")
+
+
+def equation_link(found):
+    """Eq. 23 leads to its row of the page of equations."""
+    return f"`{found[0]} <../equations.html#eq-{found[1].lower().replace('.', '-')}>`__"
 
 
 def escape_mathematics(app, what, name, obj, options, lines):
@@ -352,7 +357,7 @@ def escape_mathematics(app, what, name, obj, options, lines):
             parts = CODE.split(line[start:])
             parts[0] = re.sub(r"^(\s*)([A-Za-z]\. )", r"\1\\\2", parts[0])  # a symbol, not the number of a list
             parts[::2] = [re.sub(r"(?<!\\)(\||\*|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
-            parts[::2] = [EQUATION.sub(r"`\1 <../equations.html#eq-\2>`__", part) for part in parts[::2]]
+            parts[::2] = [EQUATION.sub(equation_link, part) for part in parts[::2]]
             lines[number] = line[:start] + "".join(parts)
         if block is None and line.rstrip().endswith("::"):
             block = indent

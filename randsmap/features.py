@@ -39,10 +39,10 @@ _Values = NDArray[np.float64]
 
 # -- The paper's draws -----------------------------------------------------------------------------
 def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
-    """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. (fourierrand), as columns of (d, P).
+    """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. 23, as columns of (d, P).
 
     The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel that the features'
-    products have in the mean, exp(-|y - y'|^2 / (2 length_scale^2)) (Bochner's theorem; Eq. (expectedcosines)).
+    products have in the mean, exp(-|y - y'|^2 / (2 length_scale^2)) (Bochner's theorem; Eq. 25).
     """
     return rng.standard_normal((P, d)).T / np.broadcast_to(length_scale, d)[:, None]
 
@@ -59,12 +59,12 @@ def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> 
 
 
 def draw_phases(rng: Any, P: int) -> _Values:
-    """Phases b_k ~ U[0, 2 pi) of Eq. (fourierrand), as (P,)."""
+    """Phases b_k ~ U[0, 2 pi) of Eq. 23, as (P,)."""
     return rng.uniform(0.0, 2 * np.pi, P)
 
 
 def draw_multiscale_frequencies(rng: Any, d: int, P: int, Q: int, low: float, high: float) -> tuple[_Values, _Values]:
-    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. (double-sum), as (d, P), and the Q scales sigma_q ~ U[low, high).
+    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. 43, as (d, P), and the Q scales sigma_q ~ U[low, high).
 
     Each scale gets P // Q frequencies in turn, the first P % Q scales one more.
     """
@@ -260,7 +260,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return out
 
     def activation_parameters(self) -> tuple[int, _Values, _Values, float]:
-        """Activation, weights, offsets and scale for the kernels: sqrt(2 / P) of cosines (Eq. fourierrand), else 1."""
+        """Activation, weights, offsets and scale for the kernels: sqrt(2 / P) of cosines (Eq. 23), else 1."""
         scale = float(np.sqrt(2.0 / self.weights_.shape[1])) if self._activation == COSINE else 1.0
         return self._activation, self.weights_, self.offsets_, scale
 
@@ -300,7 +300,7 @@ class FourierFeatures(_RandomFeatures):
 
     Notes
     -----
-    Eq. (fourierrand) of the paper, whose tuned "sigma_w" is this length scale. The root-mean-square error of the kernel
+    Eq. 23 of the paper, whose tuned "sigma_w" is this length scale. The root-mean-square error of the kernel
     at equal P is 1.1 to 1.4 times smaller with `paired`, 1.0 to 1.2 times with `orthogonal`, and 1.4 to 2.0 times with
     both (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.
 
@@ -406,7 +406,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
     Notes
     -----
-    Sec. 4.2 and Eq. (double-sum) of the paper. For a fixed Q the limit of large P is the mixture of the scales drawn;
+    Sec. 4.2 and Eq. 43 of the paper. For a fixed Q the limit of large P is the mixture of the scales drawn;
     the multi-Gaussian kernel is the limit of Q to infinity.
 
     Examples

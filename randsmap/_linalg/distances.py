@@ -69,7 +69,7 @@ def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
 def multi_gaussian_in_place(D: _Values, low: float, high: float) -> None:
     """Turn squared distances D (float64) into the mean of exp(-s^2 r^2 / 2) over s in [low, high], in D itself.
 
-    Paper, Theorem 1 and Eq. (mixedgaussians). Within 12 + 2 (low r)^2 ulp; values below 1e-300 are 0.
+    Paper, Theorem 1 and Eq. 36. Within 12 + 2 (low r)^2 ulp; values below 1e-300 are 0.
     """
     # sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)), as a difference of erfc for large low r.
     # Where it cancels, near r = 0 or for a narrow interval, a Gauss-Legendre rule over s is exact to round-off.

@@ -236,8 +236,8 @@ def cholesky_solve(
 
 
 class Cholesky:
-    """Cholesky of Phi^T Phi + lambda I (paper Eq. vanillaTikhonov), or with `dual` of Phi Phi^T + lambda I (Eq.
-    dualform). Phi is less its mean where the bias is not penalised.
+    """Cholesky of Phi^T Phi + lambda I (paper Eq. 15), or with `dual` of Phi Phi^T + lambda I (Eq. 16).
+    Phi is less its mean where the bias is not penalised.
 
     With `auto`, results are None where the round-off of the Gram matrix is felt by more than 1e-6, or the factorisation
     fails; otherwise a failure is an error. `keep`: other lambdas will be asked for.
@@ -459,7 +459,7 @@ class NormalEquations:
         """Ridge coefficients A (P+1, M) of all rows.
 
         By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if Cholesky fails, the minimum-norm
-        solution by the eigenvectors of Phi^T Phi (paper Eqs. TikhSVD, MoorePenrose).
+        solution by the eigenvectors of Phi^T Phi (paper Eq. 18, Eq. 20).
         """
         G, A, mean, field_mean = self.totals()
         with blas_threads():  # as many as in `fit`: the same bits

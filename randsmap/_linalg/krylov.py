@@ -1,6 +1,6 @@
 """Ridge regression for large n and P by conjugate gradients; Phi is never stored.
 
-(Phi^T Phi + lambda I) A = Phi^T F (paper Eq. vanillaTikhonov, by a Krylov method as its remark advises) with a
+(Phi^T Phi + lambda I) A = Phi^T F (paper Eq. 15, by a Krylov method as its remark advises) with a
 randomised Nystroem preconditioner. A product with Phi^T Phi is a pass over row blocks of Phi, which are computed anew.
 """
 

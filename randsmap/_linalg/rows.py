@@ -312,7 +312,7 @@ def _reopened(filename, dtype, shape, offset, order, name):
 
 
 class FeatureRows(Rows):
-    """Rows of Phi = [1 | features of the latents `points`] (paper Eq. RFNNBasis); without `bias` the features alone.
+    """Rows of Phi = [1 | features of the latents `points`] (paper Eq. 11); without `bias` the features alone.
 
     They are computed block by block, so that Phi need not be stored whole: the package's own maps by their kernel, any
     other transformer by its `transform`. With `weights` (n,) of the points their mean is weighted, and what is read are

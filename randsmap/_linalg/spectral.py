@@ -45,7 +45,7 @@ class Spectral:
     """argmin |F - Phi A|^2 + lambda |A|^2 from a triangle R: by QR of [R; sqrt(lambda) I], or the singular values of R.
 
     Singular values are used for each lambda with `always`; otherwise for lambda <= 10 eps |Phi|_F^2 alone, where the
-    minimum-norm solution is wanted (paper Eqs. TikhSVD, MoorePenrose). Rows without a bias are less their mean.
+    minimum-norm solution is wanted (paper Eq. 18, Eq. 20). Rows without a bias are less their mean.
     """
 
     def __init__(self, rows: Any, *, always: bool = False) -> None:

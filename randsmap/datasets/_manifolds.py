@@ -11,13 +11,13 @@ from randsmap.datasets import _common
 
 
 def swiss_roll(theta: NDArray[np.float64], z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points of the Swiss roll, (n, 3), from angles and heights (n,) (paper, Eq. SwissRolleq)."""
+    """Points of the Swiss roll, (n, 3), from angles and heights (n,) (paper, Eq. E.1)."""
     radius = (theta + 0.1 * z) / 4
     return np.column_stack((radius * np.sin(theta), radius * np.cos(theta), z))
 
 
 def s_curve(theta: NDArray[np.float64], w: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Points of the S-curve, (n, 3), from angles and widths (n,) (paper, Eq. SCurveeq)."""
+    """Points of the S-curve, (n, 3), from angles and widths (n,) (paper, Eq. F.1)."""
     return np.column_stack((np.sin(theta), w, np.sign(theta) * (np.cos(theta) - 1)))
 
 
@@ -30,10 +30,10 @@ def make_swiss_roll(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Points of a Swiss roll in 3 dimensions: the data of the paper's Appendix SR.
+    """Points of a Swiss roll in 3 dimensions: the data of the paper's Appendix E.
 
     x1 = (theta + 0.1 z) sin(theta) / 4, x2 = (theta + 0.1 z) cos(theta) / 4, x3 = z, plus N(0, noise^2) on each;
-    theta ~ U[pi, 4 pi), z ~ U[-5, 5) (paper, Eq. SwissRolleq).
+    theta ~ U[pi, 4 pi), z ~ U[-5, 5) (paper, Eq. E.1).
 
     {n_points} {noise} {seed} {out}
 
@@ -67,10 +67,10 @@ def make_s_curve(
     out: _common.Output = None,
     progress: bool = False,
 ) -> Bunch:
-    """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix SC20.
+    """Points of an S-curve in a space of many dimensions: the data of the paper's Appendix F.
 
     z1 = sin(theta), z2 = w, z3 = sign(theta) (cos(theta) - 1), plus N(0, noise^2) on each; x = R z;
-    theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1) (paper, Eq. SCurveeq).
+    theta ~ U[-3 pi/2, 3 pi/2), w ~ U[0, 1) (paper, Eq. F.1).
 
     Parameters
     ----------

@@ -188,7 +188,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
 
     Notes
     -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. dualform), whose products Phi Phi^T have the
+    The dual form of ridge regression on Phi = [1 | features] (paper Eq. 16), whose products Phi Phi^T have the
     expectation 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True K and F are centred
     instead of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same
     lambda and center approach these as P^(-1/2) (Theorem 1 of the paper, also for the multi-scale map).
@@ -481,12 +481,12 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     Notes
     -----
     f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3 and App. C,
-    Eq. (DoubleDMs_mat)), of the fields less their mean if centred. The harmonics k(y) V L^-1 are r functions of y, so a
+    Eq. C.13), of the fields less their mean if centred. The harmonics k(y) V L^-1 are r functions of y, so a
     decoded row costs n r + r M operations; where n M is less, the product is formed in advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation; fields at latent
     points that coincide are averaged. Farther than about 26 epsilon from all latent points the kernel is 0, the field
-    the bias row, projected on the invariants. Without invariants mass is not conserved (paper, Prop. DDM_cons).
+    the bias row, projected on the invariants. Without invariants mass is not conserved (paper, App. C).
 
     References
     ----------

@@ -334,7 +334,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     References
     ----------
-    Paper, App. B, Eqs. (convexinterpol) and (LiftkNN). P. Wolfe, Math. Program. 11 (1976).
+    Paper, App. B, Eq. B.1 and Eq. B.3. P. Wolfe, Math. Program. 11 (1976).
 
     Examples
     --------

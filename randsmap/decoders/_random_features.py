@@ -81,7 +81,7 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
 
 
 def _training_constrained(rows, invariants, F, regularization):
-    """The paper's closed form (Eq. ShurAfinal0): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
+    """The paper's closed form (Eq. 49): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
 
     For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
     this form holds for any C and V.
@@ -599,8 +599,8 @@ class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
 
     Notes
     -----
-    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eqs. RFNN,
-    vanillaTikhonov, dualform). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
+    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eq. 9,
+    Eq. 15, Eq. 16). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
 
     Examples
     --------
@@ -622,7 +622,7 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegress
     Parameters
     ----------
     constraint
-        "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq. ShurAfinal0), to reproduce the
+        "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq. 49), to reproduce the
         paper, which imposes it at the n training points only, up to the truncation of singular values at 1e-8. It needs
         solver="auto" or "svd", neither treats constant cells nor projects rows, and does not read `center` and
         `latent_scale`.

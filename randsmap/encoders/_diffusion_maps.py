@@ -116,7 +116,7 @@ class DiffusionMaps(FieldEncoder):
 
     References
     ----------
-    Paper, App. C, Eqs. (transitionmatrix) and (DMcoords). Coifman and Lafon, Diffusion maps, Appl. Comput. Harmon.
+    Paper, App. C, Eq. C.4 and Eq. C.6. Coifman and Lafon, Diffusion maps, Appl. Comput. Harmon.
     Anal. 21 (2006). Non-harmonic selection: Dsilva, Talmon, Coifman and Kevrekidis, Parsimonious representation of
     nonlinear dynamical systems through manifold learning, Appl. Comput. Harmon. Anal. 44 (2018).
 
@@ -396,7 +396,7 @@ def diffusion_modes(K: _Values | csr_array, alpha: float, n_modes: int) -> tuple
 
     The density weights q^-alpha (n,); leading nontrivial eigenvalues (n_modes,), in descending order, and right
     eigenvectors v (n, n_modes) of its Markov matrix T = D^-1 A K A with A = diag(q^-alpha) and D the sums of A K A
-    (paper, Eq. (transitionmatrix)).
+    (paper, Eq. C.4).
     """
     density = K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
     # our own products have their threads; with one of BLAS the bits are the same for any number
@@ -458,7 +458,7 @@ def eigenvector_signs(V: _Values, X: _Values) -> _Values:
 
 
 def diffusion_coordinates(eigenvalues: _Values, eigenvectors: _Values, diffusion_time: float) -> _Values:
-    """Coordinates xi^t v (paper, Eq. (DMcoords), where t = 1)."""
+    """Coordinates xi^t v (paper, Eq. C.6, where t = 1)."""
     return eigenvectors * eigenvalues**diffusion_time
 
 

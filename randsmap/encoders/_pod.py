@@ -87,7 +87,7 @@ class POD(InvariantParameters, FieldEncoder):
 
     Notes
     -----
-    In exact arithmetic the modes of conservative fields conserve by themselves (paper, Prop. POD): centred fields
+    In exact arithmetic the modes of conservative fields conserve by themselves (paper, App. A): centred fields
     satisfy C^T g = 0, and so do their combinations. Computed modes at noise level do not; with invariants they are
     projected, and so is every field of `inverse_transform`.
 
