@@ -281,7 +281,7 @@ def _block_rows(out):
 
 @estimator
 class FourierFeatures(_RandomFeatures):
-    """Random Fourier features sqrt(2/P) cos(w . y + b) of a Gaussian kernel.
+    """Random Fourier features of a Gaussian kernel, the default of the decoders.
 
     Products of feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, to an error of P^(-1/2).
 
@@ -342,7 +342,7 @@ class FourierFeatures(_RandomFeatures):
 
 @estimator
 class MaternFeatures(_RandomFeatures):
-    """Random Fourier features sqrt(2/P) cos(w . y + b) of a Matern kernel: fields less smooth than a Gaussian's.
+    """Random Fourier features of a Matern kernel: fields less smooth than with a Gaussian kernel.
 
     Products of feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias.
 
@@ -430,7 +430,10 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
 @estimator
 class SigmoidFeatures(_RandomFeatures):
-    """Random sigmoids 1 / (1 + exp(-w . (y - c))) centred among the training points.
+    """Random sigmoids, centred among the training points.
+
+    The features are 1 / (1 + exp(-w . (y - c))). With `latent_box` they do not depend on the data, as batches need.
+    `FourierFeatures` depends less on its scale.
 
     Parameters
     ----------

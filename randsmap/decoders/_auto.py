@@ -499,7 +499,10 @@ def _as_cell(value: Any) -> str:
 @shared_texts
 @estimator
 class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
-    """The decoder that held-out errors choose among kernels, random features, polynomials and k-NN mixtures.
+    """Select a decoder by cross-validation, among kernels, random features, polynomials and k-NN mixtures.
+
+    Use it if the latent coordinates are given; `autotune` also selects the encoder. It takes seconds to fit, and a
+    decode costs as much as several decoders. Use `RANDSMAPDecoder` for batches and for more than 1e5 snapshots.
 
     Parameters
     ----------

@@ -216,6 +216,9 @@ class BlendFit(Fit):
 class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """The geometric median of the fields of several decoders: robust where some of them fail.
 
+    `AutoDecoder` returns such a blend of its best candidates. A decode costs as much as all parts: use one part, or
+    freeze the blend with ``distil=``, if this is too slow.
+
     Parameters
     ----------
     decoders

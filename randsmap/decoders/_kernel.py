@@ -147,7 +147,11 @@ class KernelFit(Fit):
 @shared_texts
 @estimator
 class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
-    """Kernel ridge regression with a bias: the limit of infinitely many random features; splines.
+    """Kernel ridge regression from latent coordinates to fields (Gaussian, Matern or thin-plate spline).
+
+    Use it for up to a few thousand snapshots. It is the limit of `RANDSMAPDecoder` for infinitely many features,
+    without draws. Use `RANDSMAPDecoder` for more snapshots or batches, and `AutoDecoder` to select kernel and
+    length scales.
 
     Parameters
     ----------
@@ -455,6 +459,8 @@ class HarmonicFit(Fit):
 @estimator
 class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
+
+    Use it for dense snapshots in many coordinates (about 10). For few coordinates compare it with `KernelDecoder`.
 
     Parameters
     ----------

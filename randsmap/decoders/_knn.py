@@ -292,6 +292,9 @@ def _blocks_of_neighbors(neighbors, most):
 class KNNDecoder(HoldsFit, FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
+    Use it for folded or few latent coordinates, where other decoders produce artefacts. Its derivatives jump
+    between neighbourhoods: use `KernelDecoder` for reduced models.
+
     The weights are nonnegative and sum to 1, so every decoded field satisfies, to a few ulp, the linear invariants and
     the bounds that all training fields satisfy.
 

@@ -597,6 +597,9 @@ class RandomFeatureRegression(RidgeDecoder):
 class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
     """Random-feature decoder without invariants: ridge regression on random features.
 
+    Use it for comparison, or if no invariant matters. `RANDSMAPDecoder` costs about the same, and satisfies
+    invariants and bounds.
+
     Notes
     -----
     f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eq. 9,
@@ -614,7 +617,11 @@ class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
 @shared_texts
 @estimator
 class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegressor):
-    """Random-feature decoder whose fields satisfy linear invariants exactly, mass for one.
+    """Random-feature decoder whose fields satisfy linear invariants, such as the mass, exactly.
+
+    Use it for many snapshots: it is fitted in blocks or batches, and a decode costs the same for any number of
+    them. `KernelDecoder` is mostly more accurate for up to a few thousand snapshots, and `AutoDecoder` selects a
+    decoder.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any latent point, for any
     regularization and solver. Cells that are constant over the training fields get exactly their value.

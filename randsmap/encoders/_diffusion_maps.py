@@ -44,6 +44,9 @@ _Values = NDArray[np.float64]
 class DiffusionMaps(FieldEncoder):
     """Diffusion maps with the Nystroem extension to new points.
 
+    Use it for data near a curved manifold of few dimensions; `autotune` selects its width. Use `POD` for nearly
+    linear data, and `Isomap` if distances along the manifold matter.
+
     Parameters
     ----------
     n_components

@@ -61,6 +61,9 @@ class ModeCoordinates:
 class POD(InvariantParameters, FieldEncoder):
     """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
 
+    Use it for fields that linear modes represent, and for reduced models: encoding costs one product, and it
+    decodes itself. `DiffusionMaps` and `Isomap` need fewer coordinates for folded data.
+
     Parameters
     ----------
     n_components

@@ -143,6 +143,8 @@ def _of_kernel(name: str) -> Any:
 class FrozenDecoder(FieldOutputMixin):
     """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
 
+    Use it in time loops and in programs without Python; processes and threads share one image. It cannot be fitted.
+
     Parameters
     ----------
     image : bytes-like

@@ -234,6 +234,9 @@ def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
 class LatentForecast(FieldOutputMixin, Model):
     """Fields that follow those of a trajectory: snapshots are encoded, and the motion of the latents is learned.
 
+    Use it if snapshots of trajectories are available and no equation is. Use `SampledModel` if the equation is
+    known, and `ParametricModel` if fields are needed at given times or parameters only.
+
     Parameters
     ----------
     model

@@ -56,7 +56,10 @@ def _available(method: str) -> Callable[[Any], Any]:
 @model_texts
 @estimator
 class ManifoldModel(ReconstructionMixin, Model):
-    """Fields to latent coordinates and back.
+    """Encoder and decoder together: fields to latent coordinates and back.
+
+    Use it to fit, save and freeze both as one; `autotune` selects them. `ShiftRegistration` and
+    `QuantileRegistration` wrap it for fields that move, and `ParametricModel` for fields at parameters or times.
 
     Parameters
     ----------

@@ -45,6 +45,9 @@ _Values = NDArray[np.float64]
 class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     """Fields as functions of parameters or time: snapshots are encoded, and the latents are interpolated.
 
+    Use it for fields at new parameters or times, without an equation; `tuning.choose_parametric` selects the model.
+    Use `LatentForecast` to continue trajectories, and `SampledModel` if the equation is known.
+
     Parameters
     ----------
     model

@@ -222,6 +222,9 @@ def stencil(
 class SampledModel:
     """A reduced model dy/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
 
+    Use it for local equations in many cells; `sample_cells` selects the cells. If g is not local, evaluate it in
+    all cells and use the `jvp` of the encoder.
+
     dy/dt is the v of least ``|J_S(y) v - g_S|``, with J_S the derivatives of the decoded field in the cells S, in the
     norm of the decoder's `cell_weights`.
 

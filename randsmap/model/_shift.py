@@ -28,6 +28,9 @@ _Values = NDArray[np.float64]
 class ShiftRegistration(TangentDerivatives, Registration, Model):
     """A manifold model of fields that move along a periodic axis: shift and shape are separate coordinates.
 
+    Use it for waves and fronts on a ring, which need many coordinates otherwise; `QuantileRegistration` is for
+    lines.
+
     The first latent is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
     fields that are shifted back by theta. Derivatives jump where theta is a whole number of cells, as the
     reconstruction does between cells; sums along the axis have none.
