@@ -57,8 +57,7 @@ def set_num_threads(n: int | None) -> None:
     Notes
     -----
     Random draws, distances and the package's own kernels are bit-identical for any thread count. Results of BLAS agree
-    to the solver's sensitivity, a relative change of fields of about eps |Phi|^2 / lambda: 3e-11 at lambda = 1e-3 for
-    n = 400, P = 300. ``solver="auto"`` replaces Cholesky by QR, which agrees to 1e-12, where that exceeds 1e-6.
+    to the sensitivity of the solver (docs/guarantees.md).
 
     Examples
     --------

@@ -507,17 +507,14 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     Parameters
     ----------
     n_trials
-        Number of trials: each a family of decoders with its length scales, one per latent coordinate, at the best of 15
-        regularisations from 1e-12 to 100 times the kernel's largest eigenvalue (or of numbers of neighbours, or
-        ranks). The first trial of a family compares the up to 7 members where its search starts.
+        Number of trials. Each is a family of decoders with one length scale per latent coordinate, at its best
+        regularisation, number of neighbours or rank.
     families
-        The families searched, some of `randsmap.decoders.FAMILIES`: random features ("sigmoid", "fourier",
-        "multiscale-fourier", "matern-features", as many as samples, at most 2000), kernels ("gaussian",
-        "multi-gaussian", "matern", "thin-plate"), "polynomial" (of degree 2 to 4), "k-nn" and
-        "double-diffusion-maps". None: all.
+        The families searched, some of `randsmap.decoders.FAMILIES`. None: all. Random features are as many as samples,
+        at most 2000; polynomials have degree 2 to 4.
     validation
-        Of more than 700 samples, the share, chosen at random, or of the groups, by which `held_out_error_` is found;
-        300 samples at least are left (of groups half of all, if the smallest is larger). Nothing is set aside for good.
+        Share of more than 700 samples, or of the groups, by which `held_out_error_` is found; at least 300 samples are
+        left. All are used in the end.
     random_state
         For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
         the result is deterministic.
@@ -531,28 +528,24 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         the latents' units), `regularization`, `n_neighbors`, `rank`, `n_samples` (that judged it), `error` (mean
         held-out error), `score` (see Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
     held_out_error_ : float
-        Mean held-out error of `best_decoder_`'s median: of up to 700 samples that of each without itself (its group),
-        of more that of a share of them, by a fit to the others.
+        Mean held-out error of `best_decoder_`.
     on_edge_ : list of str
         Parameters of the best trial that lie on an edge of what was searched.
     chosen_invariants_ : "mass", None, or the array given
 
     Notes
     -----
-    Held-out errors are exact and in closed form: leave-one-out, or leave-group-out where `groups` is given, for all
-    regularisations by one eigendecomposition per trial, of the fields' coordinates in all modes above round-off. A
-    sample's error is relative to the norm of its field (or to 1e-3 of the median norm), and at most 1. The score is the
-    mean of the logarithm of the mean error and of the mean logarithm of the errors of the groups (or of 8 random
-    parts): one group that no decoder can decode must not choose alone.
+    Held-out errors are exact and in closed form, leave-one-out or leave-group-out, for all regularisations by one
+    eigendecomposition per trial. A sample's error is relative to the norm of its field (at least 1e-3 of the median
+    norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean logarithm of the
+    errors of the groups (or of 8 random parts), so that one group that no decoder can decode does not choose alone.
 
-    Of many samples 300 at random judge the starts, 400 the best of these again and what follows; of more than 700 a
-    half, at most 1500, the best of the five leading kinds. All samples then fit the parts of the blend, 10000 / n at
-    most; of more than 8000 kernels are centred at 1500 (`n_centers` of `KernelDecoder`). A fit takes about as long as
-    20 fits of ``RANDSMAPDecoder()`` to up to 500 samples, and 10 to more.
+    Of many samples, 300 judge the starts, 400 the rest, and a half, at most 1500, the five leading kinds. All samples
+    then fit the parts of the blend, 10000 / n at most. Of more than 8000 samples, kernels have 1500 centres. A fit
+    takes as long as 10 to 20 fits of ``RANDSMAPDecoder()``.
 
-    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest is taken whose score is within 1 % of the best; with
-    groups the largest, of at most 3 kernels of a family. `limit` of the blend is 2 (1.25) times the largest distance
-    that was met when samples (groups) were held out. A model file keeps `best_decoder_`, not the record of the search.
+    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest whose score is within 1 % of the best is taken; with
+    groups the largest. A model file keeps `best_decoder_`, not the record of the search.
 
     References
     ----------

@@ -150,25 +150,21 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     """Kernel ridge regression from latent coordinates to fields (Gaussian, Matern or thin-plate spline).
 
     Use it for up to a few thousand snapshots. It is the limit of `RANDSMAPDecoder` for infinitely many features,
-    without draws. Use `RANDSMAPDecoder` for more snapshots or batches, and `AutoDecoder` to select kernel and
-    length scales.
+    without draws. Use `RANDSMAPDecoder` for more snapshots, and `AutoDecoder` to select the parameters.
 
     Parameters
     ----------
     kernel
-        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)), the limit of `FourierFeatures`.
-        "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over s in
-        [min_frequency, max_frequency], the limit of `MultiscaleFourierFeatures` for many scales.
-        "matern": the Matern kernel of smoothness nu, the limit of `MaternFeatures`. "thin-plate": r^2 log r of the
-        distance r in units of length_scale, which needs degree=1.
+        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)). "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over
+        s in [min_frequency, max_frequency], for several length scales. "matern": of smoothness nu, for fields less
+        smooth. "thin-plate": r^2 log r of the distance r in units of length_scale, which needs degree=1.
     length_scale
         Length scale of the kernel, in units of latent_scale; one per coordinate if an array. "multi-gaussian" refuses
         other values than the default.
     nu
-        Smoothness of the Matern kernel: fields are as often differentiable in mean square. Read by "matern" alone.
+        Smoothness of the Matern kernel. The other kernels do not use it.
     degree
-        1: a linear function of the latents is added whose coefficients are not penalised (a tail: universal
-        kriging), nor is the constant then. 0: the constant alone.
+        1: add a linear trend in the latents, which is not penalised (universal kriging). 0: the constant alone.
     max_frequency
         Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale) of "multi-gaussian". The
         other kernels refuse other values.
@@ -178,8 +174,8 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         lambda >= 0. At 0, or below rounding error, the minimum-norm solution without the eigenvalues below
         n eps lambda_1.
     n_centers
-        Of more samples, the kernel is centred at this number m of them at random, with coefficients that are best for
-        all n: n m^2 operations and m^2 numbers in place of n^3 and n^2. Leverage is that of a fit to these m.
+        Centre the kernel at this number m of random samples, with coefficients that are best for all n. The fit then
+        takes n m^2 operations and m^2 numbers. Leverage is that of a fit to these m.
 
     Attributes
     ----------

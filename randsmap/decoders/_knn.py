@@ -312,9 +312,8 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
         deviation of each coordinate of the training latents. None: 1, as in the paper.
     copy
-        False: memory-mapped training fields of 64 MB and more stay in their file, which must not change: `fit` reads
-        them once, to check them, and `predict` the neighbours of some latent points at a time. A pickle holds the name
-        of the file; a model file cannot hold such a decoder.
+        False: memory-mapped training fields of 64 MB and more stay in their file, which must not change, and `predict`
+        reads the neighbours. A pickle holds the name of the file; a model file cannot hold such a decoder.
 
     Attributes
     ----------
@@ -328,12 +327,10 @@ class KNNDecoder(HoldsFit, FieldRegressor):
     Notes
     -----
     Neighbours are exact; equal distances are ordered by index. Among several minimisers (k > d+1) the one with the
-    least sum of a_k^2 is taken, which uses the neighbours evenly. objective="encoder" is not convex: Newton steps on
-    the simplex start from the latent weights along the linearised encoder, from uniform weights and from each
-    neighbour, and the best result is taken. For that, up to 2^25 distances between training fields are stored.
+    least sum of a_k^2 is taken. objective="encoder" is not convex: Newton steps on the simplex have several starts, and
+    up to 2^25 distances between training fields are stored.
 
-    Derivatives are those of mixtures of the same neighbours, of which the same have weight. Where these change, fields
-    have kinks and jumps.
+    Derivatives are those of mixtures of the same neighbours. Fields have kinks and jumps where these change.
 
     References
     ----------

@@ -111,29 +111,20 @@ class RandomFeatureRegression(RidgeDecoder):
         transformer. It is cloned, not changed. None: ``FourierFeatures()``, of length scale 1
         (``SigmoidFeatures()`` with constraint="training").
     regularization
-        lambda >= 0. "auto": the best of 17 values, from 1e-14 to 100 times the largest eigenvalue of Phi Phi^T, by
-        leave-one-out errors in closed form of all samples or 300 at random; then the fit is not linear in the fields.
-        None: "auto" without `features`, 1e-3 (the paper's) with them and for `partial_fit`.
+        lambda >= 0. "auto": the best of 17 values by leave-one-out errors (of at most 300 samples); the fit is then not
+        linear in the fields. None: "auto" without `features`, and the paper's 1e-3 with them and for `partial_fit`.
     solver
-        "auto": "lowrank" or "krylov" where these are found to be cheaper, or the others' matrices do not fit in memory
-        (docs/low-rank.md, docs/krylov.md); "cholesky" while eps |Phi|^2 <= 1e-6 lambda (Phi without its mean); then a
-        QR factorisation of Phi, and for lambda <= 10 eps trace(Phi^T Phi), or when Cholesky fails, the minimum-norm
-        solution by "svd". "lowrank": the exact solution among the combinations of the features of a few latent points,
-        or as "auto" if these must be many. "krylov": preconditioned block conjugate gradients, which never store Phi or
-        a P x P matrix. Both need lambda > 0. Relative errors of decoded fields: "cholesky" about eps |Phi|^2 / lambda,
-        "svd" and QR below 1e-8 for lambda >= 1e-12 and smooth fields, the others 1 to 100 times `tol`.
+        "auto": "lowrank" or "krylov" if these are cheaper (docs/low-rank.md, docs/krylov.md), "cholesky" while
+        eps |Phi|^2 <= 1e-6 lambda, then QR. For lambda near round-off, the minimum-norm solution by "svd". "lowrank"
+        and "krylov" need lambda > 0.
     tol
-        For "lowrank" and "krylov", "auto" too: bound of |Phi (A - A*)| / |F| over the training set (Frobenius norms),
-        A* being the exact ridge solution and F less its mean with `center`; round-off is in it for "lowrank" alone.
-        None: 1e-8 for low rank, where "auto" takes no more, and 1e-7 for Krylov. The others refuse it.
+        Of "lowrank" (None: 1e-8) and "krylov" (None: 1e-7): bound of |Phi (A - A*)| / |F| over the training set, with
+        the exact ridge solution A*. The other solvers refuse it.
     max_iter
-        For "krylov", "auto" too: iterations after which it stops with a ConvergenceWarning. None: 500. The others
-        refuse it.
+        Of "krylov": iterations before a ConvergenceWarning. None: 500. The other solvers refuse it.
     output_rank
-        Keep the coefficients as B U^T, with r modes U of the training fields less their mean: P r + r M numbers in
-        place of P M, for fields of many cells. A count r, or the largest relative L2 error of a training field that the
-        modes may leave, such as 1e-6 (relative to 1e-3 of the fields' median norm for smaller ones). Invariants,
-        constant cells and bounds hold as ever. Needs `center`.
+        Keep the coefficients as B U^T with r modes U of the fields, for fields of many cells (docs/low-rank.md): a
+        number r, or the largest relative L2 error of a training field, such as 1e-6. Needs `center`.
     random_state
         If not None, set as the feature map's random_state before it is fitted.
 
@@ -154,8 +145,7 @@ class RandomFeatureRegression(RidgeDecoder):
     rank_ : int or None
         Latent points whose features were combined by "lowrank"; None for other solvers.
     error_bound_ : float or None
-        Of "lowrank": the bound of `tol` that was reached, unless random probes of a fixed seed fail, once in 150000
-        fits at worst.
+        Of "lowrank": the bound of `tol` that was reached.
     n_iter_ : int
         Iterations of "krylov"; 1 for the direct solvers.
     n_samples_seen_ : int

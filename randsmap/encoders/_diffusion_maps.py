@@ -62,8 +62,8 @@ class DiffusionMaps(FieldEncoder):
         Power t of the eigenvalues in the coordinates xi^t v. The paper prints t = 1, but its tuned hyperparameters
         are those of t = 0.
     select
-        Which eigenvectors become coordinates: the first n_components after the trivial one; those that are the least
-        functions of the ones before them; or n_components 1-based indices (1 is the first after the trivial one).
+        Which eigenvectors become coordinates: the first n_components after the trivial one ("leading"), those that are
+        not functions of the ones before them ("non-harmonic"), or 1-based indices.
     n_neighbors
         Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that have it
         among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
@@ -107,12 +107,10 @@ class DiffusionMaps(FieldEncoder):
     (n_neighbors + 1)-th nearest sample, itself included. Coordinates of new points have small jumps where the
     neighbours change unless the kernel is small at the radius. The search is exact.
 
-    select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors of eigenvalue at least 1e-8
-    from those before it by local linear regression (on at most 2000 samples), and selects the n_components with the
-    largest residuals. Eigenvectors such as cos 2x after cos x add no direction.
+    select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors from those before it by
+    local linear regression, and selects those with the largest residuals: cos 2x after cos x adds no direction.
 
-    Of the entries within 1e-8 of an eigenvector's largest magnitude, the one whose data row is lexicographically
-    largest becomes positive: coordinates do not depend on the order of the samples, unless eigenvalues are repeated.
+    Signs do not depend on the order of the samples, unless eigenvalues are repeated.
 
     Modes of an eigenvalue below 1e-8 are refused. A new point so far away that the kernel underflows gets the limit of
     the Nystroem formula, the coordinates of its nearest training points, without guarantee.

@@ -33,13 +33,9 @@ judged_rows = partial(spread_rows, most=2000)  # of n training points, those tha
 class ErrorBar:
     """Errors that decoded fields do not exceed with a given probability.
 
-    That of a latent point is a power law of what is near it: of the errors of the six nearest training fields and of
-    the two nearest (geometric means), each left out of the fit, and of its distances from the nearest, from the second
-    and from the middle of both. The powers, of distances at least 0, are those of a ridge regression over the training
-    points; what each exceeds if the regression is done without it gives the factor, a conformal quantile. Where the
-    middle of the six is farther away than of 90 % of the training points, a power of that distance follows, by least
-    squares from fields left out in blocks, eighths of the points; from twice as far on also what the worst block then
-    exceeds.
+    The error at a latent point is a power law of the errors of the nearest training fields, each left out of the fit,
+    and of its distances from them, with a conformal quantile as its factor. Far away a power of the distance follows,
+    from fields left out in blocks. docs/errors.md has the details.
 
     References
     ----------

@@ -240,12 +240,10 @@ class LatentForecast(FieldOutputMixin, Model):
     Parameters
     ----------
     model
-        With `transform` and `inverse_transform`. It is cloned and fitted to the snapshots, in turn without parts of
-        them, unless it is fitted already: errors of fields that it has seen may be too small (a warning). None: `POD`
-        of 99.99 % of the energy, 40 modes at most, or of all but 1e-10 of it, 60 at most, by held-out forecasts.
+        With `transform` and `inverse_transform`. It is cloned, and fitted unless it is fitted already: errors of fields
+        that it has seen may be too small (a warning). None: `POD` of at most 60 modes, by held-out forecasts.
     regressor
-        From states to rates (see Notes); cloned. None: the one of least error in held-out forecasts among linear and
-        quadratic functions and `KernelDecoder` with linear trends, of several length scales and regularisations.
+        From states to rates (see Notes); cloned. None: the best of linear and quadratic functions and kernels.
     lag
         Number of fields that determine the next one: 2 for waves, whose field alone does not tell the direction.
         "auto": 1, 2 or 3, by held-out forecasts, each field more for a tenth less error at least.
@@ -260,8 +258,7 @@ class LatentForecast(FieldOutputMixin, Model):
         Time from a forecast field to the next: the median step of the snapshots (1 without `times`).
     held_out_errors_ : ndarray (k, h)
         Errors, as by `metrics.scaled_l2`, of k forecasts 1 to h <= 100 steps ahead; infinite where a trajectory had
-        ended. These are left out in five parts (of more than 1000 snapshots fewer, but nine trajectories); of a single
-        one the last quarter and, from 40 snapshots on, the one before are forecast from what precedes them.
+        ended. Trajectories are left out in five parts; of a single one the last two quarters are forecast.
     n_features_in_ : int
         Number M of cells of a field.
 

@@ -61,11 +61,9 @@ class QuantileRegistration(Registration, Model):
 
     Notes
     -----
-    Cumulative sums are interpolated between the cells' edges, and decoded quantiles, sorted and within the line,
-    between the levels (1 - cos(pi k / 2M)) / 2, by monotone cubic splines; a decoded cell has the difference at its
-    edges. The levels are dense at both ends, where little mass covers much of the line; between two masses that are far
-    apart less than 1 / M of the mass is not resolved. Fields do not wrap around: a periodic axis is for
-    `ShiftRegistration`.
+    Cumulative sums are interpolated between the cells' edges, and decoded quantiles between the levels
+    (1 - cos(pi k / 2M)) / 2, by monotone cubic splines. The levels are dense at both ends. Between two masses that are
+    far apart less than 1 / M of the mass is not resolved.
 
     References
     ----------

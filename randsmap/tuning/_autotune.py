@@ -132,15 +132,11 @@ def autotune(
     Returns
     -------
     Bunch
-        best_model_ : ManifoldModel, fitted to all snapshots, whose `held_out_` has its held-out errors; results_ :
-        Results, a table of the encoders, one array per column: `encoder`, `n_components`, `epsilon_scale`, `select`,
-        `n_neighbors` (0: all pairs), `projection`, `error` (mean held-out error with so many steps, NaN if the encoder
-        failed or was given up), `score` (see `AutoDecoder`), `chosen`; decoder_results_ : Results, of the decoder's
-        trials; held_out_error_ : float, the mean of `held_out_`: of the selected encoder, fitted with a search for its
-        decoder to the other samples, NaN if these fits fail; error_with_one_more_component_ : float, an estimate, to be
-        compared with the selected encoder's `error` in `results_`: it is computed if that exceeds 1 %, all coordinates
-        that the spectrum shows are used, there are 3 samples per coordinate and the one more, and no
-        trajectories without groups, else NaN; on_edge_ : list of str, the parameters on an edge of the search.
+        best_model_ : ManifoldModel, fitted to all snapshots, with `held_out_` errors; results_ : Results, a table of
+        the encoders, one array per column (`error`: mean held-out error, NaN if the encoder failed or was given up;
+        `score`: see `AutoDecoder`); decoder_results_ : Results, the decoder's trials; held_out_error_ : float, the mean
+        of `held_out_`; error_with_one_more_component_ : float, an estimate to be compared with `error`, or NaN if there
+        is no reason for more components; on_edge_ : list of str, the parameters on an edge of the search.
 
     Raises
     ------
@@ -156,10 +152,9 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without the held-out samples, which it then encodes as new ones. Groups without which too few
-    samples are left, fewer than 4 or than any encoder needs, are not held out. It is given up if it is twice as bad as
-    the best after two turns, or if its kernel separates the samples into parts. Widths, or numbers of neighbours, 1.4
-    times above and below the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
+    An encoder is fitted without the held-out samples, and then encodes them. It is given up if it is twice as bad as
+    the best after two turns, or if its kernel separates the samples into parts. Widths and numbers of neighbours near
+    the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
     References
     ----------

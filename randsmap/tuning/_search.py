@@ -107,13 +107,11 @@ def tune(
     Returns
     -------
     Bunch
-        best_params_ : dict; best_error_ : float, their entry of errors_; best_decoder_ : the decoder, or model, fitted
-        with them on the training set; candidates_ : list of dict; errors_ : ndarray, mean error of each candidate on
-        the validation set, NaN if it failed; sample_errors_ : ndarray (n_candidates, n_val), the error of each
-        validation field (`metrics.scaled_l2`); on_edge_ : dict of str to bool, whether the best value of a parameter is
-        the first or last of at least three numbers, so that the optimum may lie beyond it; evaluation_ : "coefficients"
-        or "direct", see Notes. The best candidate has the lowest mean error, the first of equal ones. In that mean the
-        error of a field below 1e-3 of the median norm is capped at 1, so that empty and tiny fields do not decide.
+        best_params_ : dict; best_error_ : float; best_decoder_ : the decoder or model fitted with them; candidates_ :
+        list of dict; errors_ : ndarray, mean validation error of each candidate, NaN if it failed; sample_errors_ :
+        ndarray (n_candidates, n_val), by `metrics.scaled_l2`; on_edge_ : dict of str to bool, whether the best value is
+        the first or last of at least three numbers; evaluation_ : "coefficients" or "direct", see Notes. A field below
+        1e-3 of the median norm counts at most 1 in the mean.
 
     Raises
     ------
@@ -128,15 +126,9 @@ def tune(
 
     Notes
     -----
-    If fields have many more cells than there are training fields, or span few dimensions, candidates that have a
-    `smoother` are compared in an orthonormal basis of all fields that they can decode ("coefficients"). The errors
-    agree with the "direct" evaluation to the round-off of the candidate's solver, 1e-10 relative for well conditioned
-    matrices. If at most min(n, M) / 2 directions hold the training fields to their round-off, the best candidate is
-    also fitted to coordinates: its fields agree with a fit to the fields to 1e-13, less if lambda is near round-off.
-    Feature maps without a `random_state` get one.
-
-    The evaluation is "direct" for bounds, float32 fields, grids over the invariants or weights, iterative solvers,
-    other regressors and subclasses, and fields of so few cells that the factorisation is not worthwhile.
+    If the fields span few dimensions, candidates with a `smoother` are compared in this subspace ("coefficients"), with
+    the same errors to the round-off of the solver. The evaluation is "direct" for bounds, float32 fields, grids over
+    invariants or weights, iterative solvers and other regressors. Feature maps without a `random_state` get one.
 
     References
     ----------
@@ -468,18 +460,13 @@ def leave_one_out(
     Warns
     -----
     UserWarning
-        If errors depend on round-off, with the rows: without one of them, and next to no regularization, the others
-        hardly determine its field. All rows, if lambda is near the round-off of a kernel whose eigenvalues reach it.
+        If errors depend on round-off, with the rows: the other rows hardly determine their fields.
 
     Notes
     -----
-    Conditional on what does not belong to the regression: the latents (the encoder), the features as drawn for all n
-    points, the invariants' values m and the constant cells. With the kernel decoder the point's column of the kernel
-    is left out with its row; a linear tail is fitted anew.
-
-    With Phi = U Sigma V^T and the hat matrix H = Phi (Phi^T Phi + lambda I)^-1 Phi^T, the field decoded without sample
-    i misses f_i by r_i = (F - H F)_i / (1 - H_ii), and the correction by the invariants acts on it as on any field.
-    Leverages near 1 keep their digits. At lambda = 0 the limit is taken, which belongs to the minimum-norm solution.
+    The latents, the features, the values m and the constant cells stay those of all n points. With the hat matrix H,
+    the field decoded without sample i misses f_i by (F - H F)_i / (1 - H_ii), corrected by the invariants. At
+    lambda = 0 the limit, the minimum-norm solution, is taken.
 
     References
     ----------
