@@ -45,12 +45,9 @@ def missing(level):
     return f"no instruction level {level}: this processor and build run {level_that_runs(level)} in its place"
 
 
-@pytest.fixture(scope="module", params=["baseline", *(pytest.param(v, marks=pytest.mark.slow) for v in LEVELS[1:])])
+@pytest.fixture(scope="module", params=LEVELS)
 def level(request):
-    """Each instruction level in turn, for `RANDSMAP_CPU`; skipped where it does not exist.
-
-    All but the lowest are slow: each takes a process, and the highest is what all other tests run at.
-    """
+    """Each instruction level in turn, for `RANDSMAP_CPU`; skipped where it does not exist."""
     reason = missing(request.param)
     if reason:
         pytest.skip(reason)

@@ -1,8 +1,12 @@
 """What several test files share: random problems, plain formulas to compare with, processes of their own."""
 
+import atexit
+import json
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -98,20 +102,67 @@ def squared_distances(Y, Z):
 
 
 def python(code, *arguments, level=None, cwd=None, timeout=120):
-    """What `code` prints in an interpreter of its own, where it may force an instruction level.
+    """What `code` prints in an interpreter of its own, or in that of an instruction level, which its tests share.
 
     An error there is an AssertionError here, with its traceback.
     """
-    child = subprocess.run(
-        [sys.executable, "-P", "-c", code, *map(str, arguments)],
-        cwd=cwd,
-        timeout=timeout,
-        capture_output=True,
-        text=True,
-        env=os.environ if level is None else {**os.environ, "RANDSMAP_CPU": level},
-    )
+    if level is not None:
+        printed, error = _asked(level, [code, list(map(str, arguments)), str(cwd or os.getcwd())], timeout)
+        assert not error, error
+        return printed
+    command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    child = subprocess.run(command, cwd=cwd, timeout=timeout, capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
     return child.stdout
+
+
+_SERVER = """
+import contextlib, io, json, os, sys, traceback
+for line in sys.stdin:
+    code, sys.argv[1:], folder = json.loads(line)
+    os.chdir(folder)
+    printed, error = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+    except BaseException:
+        error = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), error]), flush=True)
+"""
+_servers = {}  # instruction level -> its process, which imports once what all its tests need
+
+
+def _asked(level, request, timeout):
+    """[what was printed, traceback or ""] of a request to the interpreter of a level; one that ends is replaced."""
+    if level not in _servers:
+        environment = {**os.environ, "RANDSMAP_CPU": level}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": tempfile.TemporaryFile("w+")}
+        _servers[level] = subprocess.Popen([sys.executable, "-P", "-c", _SERVER], env=environment, text=True, **pipes)
+        _servers[level].errors = pipes["stderr"]
+    server = _servers[level]
+    timer = threading.Timer(timeout, server.kill)
+    timer.start()
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    answer = server.stdout.readline()
+    timer.cancel()
+    if answer:
+        return json.loads(answer)
+    _ended(_servers.pop(level))
+    server.errors.seek(0)
+    return "", f"the interpreter ended with {server.returncode}: {server.errors.read()}"
+
+
+def _ended(server):
+    server.stdin.close()
+    server.wait()
+    server.stdout.close()
+
+
+@atexit.register
+def _end_all():
+    for server in _servers.values():
+        _ended(server)
 
 
 class FittedFeatures(BaseEstimator, TransformerMixin):

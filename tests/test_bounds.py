@@ -391,7 +391,6 @@ print(digest.hexdigest())
 """
 
 
-@pytest.mark.slow
 def test_same_bits_on_every_instruction_level(levels):
     results = {level: python(BITS, level=level) for level in levels}
     assert len(set(results.values())) == 1, results

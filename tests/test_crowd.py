@@ -85,7 +85,6 @@ def digest():
     return hashlib.sha256(b"".join(p.tobytes() for p in parts)).hexdigest()
 
 
-@pytest.mark.slow
 def test_instruction_levels_give_the_same_bits(level):
     code = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import test_crowd; print(test_crowd.digest())"
     assert python(code, level=level).strip() == digest()

@@ -106,7 +106,6 @@ def test_rotating_a_linear_picture_turns_its_gradient():
         np.testing.assert_allclose(ratio, ratio[0], rtol=32 * EPS)
 
 
-@pytest.mark.slow
 def test_threads_and_instruction_levels_give_the_same_bits(tmp_path, levels):
     code = (
         "import sys, numpy as np, randsmap\n"

@@ -310,7 +310,6 @@ def test_results_do_not_depend_on_the_thread_count():
         assert np.abs(b - refitted[0]).max() <= 10 * EPS * condition * np.abs(b).max()
 
 
-@pytest.mark.slow
 def test_conservation_at_every_instruction_level(level):
     code = """
 import numpy as np

@@ -191,7 +191,6 @@ def test_compensated_sums_see_what_plain_sums_lose():
     assert invariant_values(weights, products)[0][0, 0] == -(2.0**-60)
 
 
-@pytest.mark.slow
 def test_every_instruction_level_gives_the_same_bits(levels):
     code = """
 import numpy as np, sys

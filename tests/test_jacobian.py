@@ -256,7 +256,6 @@ np.savez("results.npz", **results)
 """
 
 
-@pytest.mark.slow
 def test_slopes_are_within_four_ulp_at_every_instruction_level(tmp_path, levels):
     rng = np.random.default_rng(0)
     with mpmath.workprec(200):

@@ -191,7 +191,6 @@ def test_multi_gaussian_kernel_against_high_precision(low, high):
     assert (found[~normal] <= 1e-298).all()
 
 
-@pytest.mark.slow
 def test_multi_gaussian_kernel_at_every_instruction_level(level):
     code = """
 import numpy as np

@@ -137,7 +137,6 @@ def test_threads_and_batches_change_nothing(d):
             np.testing.assert_array_equal(a, b[rows])
 
 
-@pytest.mark.slow
 def test_every_instruction_level_gives_the_same_bits(level, tmp_path):
     code = (
         "import numpy as np, sys; from randsmap._linalg.neighbors import NeighborIndex\n"

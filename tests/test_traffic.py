@@ -121,7 +121,6 @@ print(digest.hexdigest())
 """
 
 
-@pytest.mark.slow
 def test_same_bits_at_every_instruction_level(levels):
     digests = {python(LEVELS, level=level).strip() for level in levels}
     assert len(digests) == 1
