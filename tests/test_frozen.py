@@ -29,6 +29,7 @@ from randsmap import (
     FourierFeatures,
     FrozenDecoder,
     FrozenModel,
+    Isomap,
     KernelDecoder,
     KNNDecoder,
     ManifoldModel,
@@ -263,6 +264,9 @@ def test_parameters_to_fields(decoder):
     np.testing.assert_allclose(frozen.vjp(X, U), np.einsum("nmd,nm->nd", J, U), rtol=0, atol=1e-10 * largest(J))
     with pytest.raises(ValueError, match="row 1 of X|finite|magnitude"):
         frozen.predict([[0, 0, 0], [1e200, 0, 0], [0, 0, 0]])
+    near = frozen.linear_map.nearest(expected, X + 1e-3, 4, None)  # in parameters, whatever the input decodes them to
+    misfit = np.linalg.norm(frozen.predict(near) - expected, axis=1)
+    assert (misfit <= np.linalg.norm(frozen.predict(X + 1e-3) - expected, axis=1)).all() and misfit.min() < 1e-9
 
 
 def test_what_c_does_not_know_is_distilled():
@@ -534,6 +538,7 @@ MODELS = {
     "POD": (POD(3, **MASS), RFNNDecoder(random_state=0)),
     "POD alone": (POD(4, **MASS), None),
     "mixtures that the encoder chooses": (DiffusionMaps(2), KNNDecoder(4, objective="encoder")),
+    "Isomap": (Isomap(2), KernelDecoder(**MASS)),
     "blend, projected": (POD(2, **MASS), BlendedDecoder([KernelDecoder(), KNNDecoder(3), KernelDecoder("matern")])),
 }
 
@@ -622,8 +627,17 @@ def test_what_cannot_be_frozen_says_why():
     for part in (Ridge(), RFNNDecoder(PCA(1))):
         with pytest.raises(TypeError, match=f"BlendedDecoder cannot be frozen: .* its parts, {type(part).__name__}"):
             BlendedDecoder([KernelDecoder(), part]).fit(Y, F).freeze()
-    with pytest.raises(TypeError, match="KNNDecoder cannot be frozen: an image mixes at most 1024 fields"):
-        KNNDecoder(1100).fit(*random_problem(1200, 5)).freeze()
+    nested = KernelDecoder()
+    for depth in range(6):
+        nested = BlendedDecoder([nested])
+        if depth == kernel.MOST_DEPTH - 1:
+            assert nested.fit(Y, F).freeze().linear_map.kernel.depth == kernel.MOST_DEPTH
+    with pytest.raises(TypeError, match="maps within maps, such as blends of blends, to a depth of 4"):
+        nested.fit(Y, F).freeze()
+    for k, d, most in ((1100, 2, 1024), (100, 95, 90)):
+        reason = f"KNNDecoder cannot be frozen: an image mixes at most {most} fields in {d} coordinates"
+        with pytest.raises(TypeError, match=reason):
+            KNNDecoder(k).fit(rng.normal(size=(1200, d)), rng.normal(size=(1200, 5))).freeze()
     aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
     with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
         ShiftRegistration(aligned).freeze(tol=1e-3)

@@ -89,7 +89,7 @@ def test_derivatives_by_complex_steps(rng):
     def plain(X, near):
         through = np.sqrt((w * (X[:, None] - F[near]) ** 2).sum(axis=2))[:, :, None] + part.lengths[near]
         best = through.real.argmin(axis=1)
-        return np.take_along_axis(through, best[:, None], axis=1)[:, 0] ** 2 @ part.weights.T
+        return np.take_along_axis(through, best[:, None], axis=1)[:, 0] ** 2 @ part.weights[1:].T
 
     near = np.argsort(cdist(new * np.sqrt(w), F * np.sqrt(w)), axis=1)[:, :5]
     expected = plain(new + 1j * h * V, near).imag / h
@@ -105,7 +105,7 @@ def test_derivatives_by_complex_steps(rng):
     )
     shortest = np.take_along_axis(through, through.real.argmin(axis=1)[:, None], axis=1)[:, 0] ** 2
     np.fill_diagonal(shortest, 0)
-    expected = (shortest @ part.weights.T).imag / h
+    expected = (shortest @ part.weights[1:].T).imag / h
     assert abs(encoder.jvp(F, V) - expected).max() <= 1e4 * EPS * abs(expected).max()
     angle = np.linspace(0, 3, 60)  # the length of a curve grows with its own speed
     arc, along = np.column_stack([np.cos(angle), np.sin(angle)]), np.column_stack([-np.sin(angle), np.cos(angle)])
@@ -156,8 +156,26 @@ def test_what_cannot_be_encoded_is_refused(rng):
         Isomap(2).fit(np.ones((8, 3)))
     with pytest.raises(ValueError, match="the 2 landmarks are the same; raise n_landmarks"):
         Isomap(1, n_landmarks=2).fit(np.vstack([F, F[:1]]))
-    with pytest.raises(TypeError, match="Isomap cannot be frozen"):
-        randsmap.ManifoldModel(Isomap(2), randsmap.KernelDecoder()).fit(F).freeze()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", [{}, {"n_landmarks": 20, "cell_weights": np.arange(1.0, 7)}])
+def test_an_image_encodes_to_the_same_bits(rng, options):
+    F = walk(rng)
+    model = randsmap.ManifoldModel(Isomap(2, **options), randsmap.KernelDecoder(regularization=1.0), projection=2).fit(
+        F
+    )
+    new = np.vstack([F[:9], F[:20] + rng.normal(size=(20, F.shape[1])) / 4, 1e9 * F[:2]])
+    frozen = model.freeze()
+    for steps in (0, 2):
+        assert np.array_equal(frozen.transform(new, projection=steps), model.transform(new, projection=steps))
+    single = model.freeze(precision="float32")
+    expected = model.transform(new[:-2], projection=0)
+    assert abs(single.transform(new[:-2], projection=0) - expected).max() <= 1e-5 * abs(expected).max()
+    assert single.nbytes < 0.7 * frozen.nbytes
+    many = Isomap(1, n_neighbors=1100, n_landmarks=3).fit(rng.normal(size=(1102, 1)))
+    with pytest.raises(TypeError, match="Isomap with n_neighbors=1100 cannot be frozen: an image holds at most 1024"):
+        many.frozen_encoder("float64", None)
 
 
 def test_encoders_of_a_search_can_be_named(rng):

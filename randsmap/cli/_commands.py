@@ -346,7 +346,6 @@ def _searched(arguments, snapshots, groups, kept):
             groups=groups,
             n_trials=40 if arguments.trials is None else arguments.trials,
             families=arguments.decoder,
-            encoders=("DiffusionMaps", "POD") if arguments.freezable else None,
             **kept,
             random_state=arguments.seed,
         )

@@ -20,8 +20,9 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from randsmap._interface.arrays import check_domain
 from randsmap._interface.fields import FIELD_STATE, field_rows
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
-from randsmap._interface.state import Array, Count, Part, immutable, restored_on_error, saved
+from randsmap._interface.state import Array, Count, Part, check_fitted, immutable, restored_on_error, saved
 from randsmap._interface.texts import shared_texts
+from randsmap._kernels.linear_map import MOST_NEIGHBORS, geodesic_latents
 from randsmap._linalg.distances import centre_of
 from randsmap._linalg.large_graphs import neighbor_index
 from randsmap._linalg.rows import Rows, spread_rows
@@ -36,14 +37,14 @@ _Values = NDArray[np.float64]
 class GeodesicExtension:
     """Coordinates of new fields from the lengths of their shortest paths to landmarks, through a training field.
 
-    y_p = sum_l w_pl (g_l^2 - m_l), where g_l is the least of |x - f_j| + G_jl over the nearest training fields f_j.
+    y_p = sum_l w_pl (g_l^2 - s_l), where g_l is the least of |x - f_j| + G_jl over the nearest training fields f_j.
     """
 
     rows: _Values = saved(Array("n", "M"))  # the training fields less their centre
     centre: _Values = saved(Array("M"))
     lengths: _Values = saved(Array("n", "m", low=0))  # G, of the paths to the landmarks
-    squares: _Values = saved(Array("m", low=0))  # means over the landmarks of their squares
-    weights: _Values = saved(Array("d", "m"))  # -v / (2 sqrt(eigenvalue)): each row has the sum 0
+    # means over the landmarks of the squares of G; then -v / (2 sqrt(eigenvalue)), of which each row has the sum 0
+    weights: _Values = saved(Array("d+1", "m"))
     n_neighbors: int = saved(Parameter(int, low=1))
     # square roots of the cell weights, by which the training fields were multiplied; None: ones
     root: _Values | None = saved(Array("M", low=np.finfo(float).tiny, optional=True), default=None)
@@ -60,20 +61,15 @@ class GeodesicExtension:
     def coordinates(self, X: _Values) -> _Values:
         """Coordinates (L, d) of fields X (L, M)."""
 
-        def encode(X):
-            paths = self._paths(X, self.n_neighbors)[0].min(axis=1)
-            shortest = paths.min(axis=1, keepdims=True)
-            # less the square of the shortest, which cancels: far points keep their digits
-            return ((paths - shortest) * (paths + shortest) - self.squares) @ self.weights.T
+        distances, index, _ = self._neighbors(X, self.n_neighbors)
+        out = np.empty((len(X), len(self.weights) - 1))
+        geodesic_latents(distances, index, self.lengths, self.weights, out)
+        return out
 
-        return self._by_tiles(encode, X)
-
-    def _paths(self, X, k):
-        """Lengths of the paths of a few rows through k neighbours to the landmarks (L, k, m), then the distances and
-        the indices of the neighbours (L, k), and the rows less the centre."""
+    def _neighbors(self, X, k):
+        """Distances and indices of k neighbours (L, k), and the rows less the centre."""
         Z = (X if self.root is None else X * self.root) - self.centre
-        distances, index = self.index.query(Z, k)
-        return self.lengths[index] + distances[:, :, None], distances, index, Z
+        return *self.index.query(Z, k), Z
 
     # -- Derivatives, of which there are none where a shortest path changes ------------------------------
     def jacobian(self, X: _Values) -> _Values:
@@ -101,14 +97,15 @@ class GeodesicExtension:
     def _slopes(self, X):
         """Derivatives of the coordinates by the distances to the neighbours (L, d, k), and of these by the field."""
         k = self.n_neighbors + 1  # the last one is for training fields, which are their own neighbours
-        paths, distances, index, Z = self._paths(X, k)
+        distances, index, Z = self._neighbors(X, k)
+        paths, weights = self.lengths[index] + distances[:, :, None], self.weights[1:]
         # their own path is as short as that through the next field on it, which tells how it changes
         left_out = distances == 0
         left_out[:, -1] |= distances[:, 0] > 0
         taken = np.where(left_out[:, :, None] & (paths > 0), np.inf, paths).argmin(axis=1)
-        slopes = np.empty((len(X), len(self.weights), k))
+        slopes = np.empty((len(X), len(weights), k))
         for j in range(k):
-            slopes[:, :, j] = 2 * np.where(taken == j, paths[:, j], 0) @ self.weights.T
+            slopes[:, :, j] = 2 * np.where(taken == j, paths[:, j], 0) @ weights.T
         directions = Z[:, None] - self.rows[index]
         directions /= np.where(distances > 0, distances, 1)[:, :, None]
         return slopes, directions if self.root is None else directions * self.root
@@ -211,17 +208,28 @@ class Isomap(FieldEncoder):
             self.n_parts_, lengths = _path_lengths(rows, index, n_neighbors, landmarks)
             eigenvalues, V, squares = _scaling(lengths, landmarks, d)
             V *= eigenvector_signs(V, F[landmarks])
-            kept = np.ascontiguousarray((V / (-2 * np.sqrt(eigenvalues))).T)
+            kept = np.vstack([squares, (V / (-2 * np.sqrt(eigenvalues))).T])
             self.eigenvalues_, self.landmarks_, self._n_features_out = eigenvalues, landmarks, d
-            self._encoding = GeodesicExtension(rows, centre, lengths, squares, kept, n_neighbors, root)
+            self._encoding = GeodesicExtension(rows, centre, lengths, kept, n_neighbors, root)
             vars(self._encoding)["index"] = index
         return self
 
     def frozen_encoder(self, precision, tol):
-        raise TypeError(
-            "a model with an Isomap cannot be frozen: C knows DiffusionMaps and POD. Its decoder is frozen without the "
-            "model by decoder_.freeze()"
-        )
+        check_fitted(self, "_encoding")
+        encoding = self._encoding
+        if encoding.n_neighbors > MOST_NEIGHBORS:
+            raise TypeError(
+                f"an Isomap with n_neighbors={encoding.n_neighbors} cannot be frozen: an image holds at most "
+                f"{MOST_NEIGHBORS}"
+            )
+        return {
+            "encoder_centre": encoding.centre,
+            "encoder_rows": encoding.rows.astype(precision),
+            "encoder_lengths": encoding.lengths.astype(precision),
+            "encoder_weights": encoding.weights,
+            "encoder_root": encoding.root,
+            "encoder_neighbors": encoding.n_neighbors,
+        }
 
 
 def _path_lengths(rows, index, n_neighbors, landmarks):

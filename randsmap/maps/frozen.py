@@ -79,7 +79,10 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     """One image of named arrays, as rk_image.h describes it: read-only, aligned to a cache line."""
     alignment = _kernel.ALIGNMENT
     for name in arrays.keys() & {"parts", "input"}:
-        maps = arrays[name] if name == "parts" else (arrays[name],)
+        maps: Any = arrays[name] if name == "parts" else (arrays[name],)
+        if max(part.kernel.depth for part in maps) >= _kernel.MOST_DEPTH:
+            most = f"an image holds maps within maps, such as blends of blends, to a depth of {_kernel.MOST_DEPTH}"
+            raise TypeError(f"what is nested so often cannot be frozen: {most}. {OTHERWISE}")
         arrays = arrays | {name: np.concatenate([_image_of(part) for part in maps]).view(np.int64)}
     matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
     table = np.zeros(len(matrices), _SECTION)

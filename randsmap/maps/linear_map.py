@@ -59,9 +59,11 @@ class Basis:
     @property
     def not_frozen(self) -> str | None:
         """Why no image holds it; None: one does."""
-        most = _kernel.MOST_ENCODED if "exponents" in self.arrays else _kernel.MOST_NEIGHBORS
+        d, mixed = self.n_components, _kernel.MOST_MIXED
+        most = min(_kernel.MOST_NEIGHBORS, mixed // min(d, math.isqrt(mixed)))
+        most = _kernel.MOST_ENCODED if "exponents" in self.arrays else most
         if self.n_neighbors > most:
-            return f"an image mixes at most {most} fields, and n_neighbors is {self.n_neighbors}"
+            return f"an image mixes at most {most} fields in {d} coordinates, and n_neighbors is {self.n_neighbors}"
         return next((reason for reason in (part.basis.not_frozen for part in self.parts) if reason), None)
 
     @property
@@ -270,8 +272,8 @@ def map_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a map by the names of their sections in rk_image.h: what C decodes with, and an image holds.
 
-    `encoder` has those of an encoder and, as numbers, "encoder_width", "projection" and "distilled", an error; or
-    "input", the map that decodes the points of this one.
+    `encoder` has those of an encoder and, as numbers, "encoder_width", "encoder_neighbors", "projection" and
+    "distilled", an error; or "input", the map that decodes the points of this one.
     """
     arrays: dict[str, Any] = {**basis.arrays, **coefficients, **(encoder or {})}
     maps = {name: given for name, given in (("parts", basis.parts), ("input", arrays.pop("input", None))) if given}
@@ -291,6 +293,7 @@ def map_arrays(
         "single": single,
         "projection": arrays.pop("projection", 0),
         "neighbors": basis.n_neighbors,
+        "encoder_neighbors": arrays.pop("encoder_neighbors", 0),
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
     width, distilled = arrays.pop("encoder_width", 0.0), arrays.pop("distilled", 0.0)

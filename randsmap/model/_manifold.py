@@ -356,7 +356,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         ----------
         precision, tol, kind, latents, max_bytes, error_bar, distil
             As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps`, whose
-            distances are measured in the fewest principal components that give their latents to `tol` of the largest.
+            distances are measured in the fewest principal components that give their latents to `tol` of the largest,
+            and of the fields and path lengths of `Isomap`.
 
         Returns
         -------
@@ -365,7 +366,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         Raises
         ------
         sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As the decoder's own `freeze`, or if the encoder is not a `POD` or a `DiffusionMaps` of all pairs.
+            As the decoder's own `freeze`, or if the encoder is not a `POD`, an `Isomap` or a `DiffusionMaps` of all
+            pairs.
         """
         check_fitted(self, "encoder_")
         parts = self.encoder_, self.encoder_ if self.decoder_ is None else self.decoder_
@@ -373,8 +375,8 @@ class ManifoldModel(ReconstructionMixin, Model):
             if not hasattr(part, method) and (distil is None or method != "freeze"):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
-                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, POD, and the "
-                    "package's decoders (randsmap fit --freezable)"
+                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, Isomap, POD, and "
+                    "the package's decoders (randsmap fit --freezable)"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                     f"{f'. {OTHERWISE}' if method == 'freeze' else ''}"
                 )

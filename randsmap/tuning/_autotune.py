@@ -115,7 +115,7 @@ def autotune(
         Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
         an encoder's held-out error by 1 %. It is chosen with the encoder, before `consistency`.
     encoders : str or list of str, or None, default=None
-        Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD" (Isomap does not freeze). None: all. Not
+        Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD". None: all. Not
         used with a model.
     families, invariants, invariant_values, invariant_tol, bounds : default=None, "auto", None, None, None
         As in `AutoDecoder`.

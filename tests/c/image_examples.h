@@ -97,7 +97,8 @@ static void *assembled(draft *t, size_t *size)
 static void parameters(draft *t, int kind, int basis, int function, int invariants)
 {
     const int64_t values[RK_N_PARAMETERS] = {D, M, invariants ? invariants + 1 : 0, basis, function, kind, 64,
-                                             invariants > 0, 0, 0, basis == RK_MIXTURE ? 3 : 0};
+                                             invariants > 0, 0, 0, basis == RK_MIXTURE ? 3 : 0,
+                                             basis == RK_MONOMIALS ? 3 : 0};
     memcpy(add(t, RK_PARAMETERS, RK_INT64, 1, RK_N_PARAMETERS), values, sizeof values);
     double *scalars = add(t, RK_SCALARS, RK_FLOAT64, 1, RK_N_SCALARS);
     scalars[RK_SCALE] = 0.5, scalars[RK_LOW] = 0.1, scalars[RK_HIGH] = 2, scalars[RK_ENCODER_WIDTH] = 1.5;
@@ -142,6 +143,8 @@ static void invariants(draft *t, int bounds, uint64_t rank)
 }
 
 enum { KINDS = BEHIND + 1 };
+
+static int has_encoder(int kind) { return kind == 0 || kind == 5 || kind == 6 || kind == MONOMIALS; }
 
 static void *example(int kind, size_t *size);
 
@@ -250,7 +253,13 @@ static void *example(int kind, size_t *size)
         box[0] = -2.5, box[1] = -2, box[2] = 0.6, box[3] = 0.4;
         add_uniform(&t, RK_TABLE_VALUES, 15 * 17, M, -1, 1);
     }
-    if (kind == 0 || kind == 5 || kind == 6) { /* encoders: all pairs in float32; modes alone; Nystroem in coordinates of modes */
+    if (kind == MONOMIALS) { /* encoders: by paths; */
+        add_uniform(&t, RK_ENCODER_CENTRE, 1, M, 0, 1);
+        add_uniform(&t, RK_ENCODER_ROWS, 9, M, -1, 1);
+        add_uniform(&t, RK_ENCODER_LENGTHS, 9, 4, 0, 1);
+        add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 4, -1e-2, 1e-2);
+        add_uniform(&t, RK_ENCODER_ROOT, 1, M, 0.5, 1);
+    } else if (has_encoder(kind)) { /* all pairs in float32; modes alone; Nystroem in coordinates of modes */
         add_uniform(&t, RK_ENCODER_CENTRE, 1, M, 0, 1);
         if (kind != 0)
             add_uniform(&t, RK_ENCODER_MODES, M, kind == 5 ? D : 4, -1, 1);

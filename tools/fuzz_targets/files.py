@@ -56,6 +56,7 @@ def _fitted():
     yield "POD", randsmap.POD(3, invariants="mass", bounds=(None, 1.0)).fit(F)
     yield "model", model(randsmap.DiffusionMaps(2), decoder(sigmoid, random_state=0)).fit(F)
     yield "POD model", model(randsmap.POD(2), kernels(invariants="mass")).fit(F)
+    yield "Isomap", model(randsmap.Isomap(2, cell_weights=weights), kernels(), projection=2).fit(F)
     yield "encoder", model(randsmap.DiffusionMaps(2), knn(3, objective="encoder")).fit(F)
     yield "shift", randsmap.ShiftRegistration(model(randsmap.POD(2), kernels())).fit(F)
     yield "quantiles", randsmap.QuantileRegistration(model(randsmap.POD(2))).fit(np.abs(F))

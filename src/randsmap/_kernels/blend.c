@@ -35,6 +35,51 @@ static void nearest(const double *X, const int64_t *order, ptrdiff_t n, ptrdiff_
     }
 }
 
+/* Four rows together, whose sums do not wait for each other, until all are further than what is found */
+#define DEFINE_NEAREST(single, real)                                                               \
+    static void nearest_rows##single(const real *X, ptrdiff_t n, ptrdiff_t d, const double *y,     \
+                                     ptrdiff_t k, double *distance2, ptrdiff_t *place)             \
+    {                                                                                              \
+        ptrdiff_t count = 0;                                                                       \
+        for (ptrdiff_t first = 0; first < n; first += 4) {                                         \
+            const real *x[4];                                                                      \
+            double sum[4] = {0};                                                                   \
+            for (ptrdiff_t l = 0; l < 4; l++)                                                      \
+                x[l] = X + (first + l < n ? first + l : n - 1) * d;                                \
+            for (ptrdiff_t j = 0; j < d;) {                                                        \
+                const ptrdiff_t last = j + 16 < d ? j + 16 : d;                                    \
+                for (; j < last; j++)                                                              \
+                    for (int l = 0; l < 4; l++) {                                                  \
+                        const double t = y[j] - (double)x[l][j];                                   \
+                        sum[l] += t * t;                                                           \
+                    }                                                                              \
+                const double most = count < k ? INFINITY : distance2[k - 1];                       \
+                if (sum[0] >= most && sum[1] >= most && sum[2] >= most && sum[3] >= most)          \
+                    break;                                                                         \
+            }                                                                                      \
+            for (ptrdiff_t i = first; i < first + 4 && i < n; i++) {                               \
+                const double s = sum[i - first];                                                   \
+                if (count == k && !(s < distance2[k - 1]))                                         \
+                    continue;                                                                      \
+                ptrdiff_t j = count < k ? count++ : k - 1;                                         \
+                for (; j > 0 && s < distance2[j - 1]; j--)                                         \
+                    distance2[j] = distance2[j - 1], place[j] = place[j - 1];                      \
+                distance2[j] = s, place[j] = i;                                                    \
+            }                                                                                      \
+        }                                                                                          \
+    }
+DEFINE_NEAREST(, double)
+DEFINE_NEAREST(_single, float)
+
+static void nearest_of(const double *wide, const float *narrow, ptrdiff_t n, ptrdiff_t d, const double *y, ptrdiff_t k,
+                       double *distance2, ptrdiff_t *place)
+{
+    if (wide)
+        nearest_rows(wide, n, d, y, k, distance2, place);
+    else
+        nearest_rows_single(narrow, n, d, y, k, distance2, place);
+}
+
 /* -- Vectors --------------------------------------------------------------------------------------- */
 /* The order of the sum is the same at every instruction level. */
 static double dot(const double *x, const double *y, ptrdiff_t n)
@@ -424,4 +469,4 @@ static void pull(double *state, const double *g, ptrdiff_t K, ptrdiff_t r, doubl
 }
 
 const rk_blend_table RK_TABLE(blend) = {
-    .nearest = nearest, .median = median, .push = push, .pull = pull, .state_size = state_size};
+    .nearest = nearest, .nearest_rows = nearest_of, .median = median, .push = push, .pull = pull, .state_size = state_size};

@@ -59,8 +59,8 @@ static size_t element(uint32_t type)
     return type == RK_FLOAT32 ? 4 : type == RK_FLOAT64 || type == RK_INT64 ? 8 : 0;
 }
 
-/* RANDSMAP_OK if the image is whole and each section lies within it. */
-static int read_sections(const void *image, size_t size, sections *s)
+/* RANDSMAP_OK if the image is whole, by the checksum of the outermost one, and each section lies within it. */
+static int read_sections(const void *image, size_t size, int depth, sections *s)
 {
     const rk_image_header *header = image;
     if (size < sizeof *header || memcmp(header->magic, RK_IMAGE_MAGIC, sizeof header->magic))
@@ -71,7 +71,7 @@ static int read_sections(const void *image, size_t size, sections *s)
         return RANDSMAP_ERROR_VERSION;
     if (header->version == 0 || header->size != size || size % 8
         || header->n_sections > (size - sizeof *header) / sizeof(rk_image_section)
-        || header->checksum != rk_image_checksum(image, size))
+        || (!depth && header->checksum != rk_image_checksum(image, size)))
         return RANDSMAP_ERROR_IMAGE;
     const rk_image_section *table = (const rk_image_section *)((const unsigned char *)image + sizeof *header);
     const size_t start = sizeof *header + header->n_sections * sizeof *table;
@@ -164,8 +164,11 @@ static void read_mixture(sections *s, randsmap_decoder *r)
     read_points(s, r);
     r->n_functions = r->n_near;
     s->bad |= r->n_neighbors == 0 || r->n_neighbors > r->n_near;
-    if (!s->found[RK_EXPONENTS].data)
+    if (!s->found[RK_EXPONENTS].data) {
+        const ptrdiff_t k = r->n_neighbors;
+        s->bad |= s->forgeable && k * (k < r->d ? k : r->d) > RK_MOST_MIXED;
         return;
+    }
     rk_nystroem *e = &r->nystroem;
     e->n = columns_of(s, RK_EXPONENTS), e->d = r->d;
     e->rows = doubles(s, RK_EXPONENTS, r->n_near, e->n);
@@ -308,7 +311,15 @@ static void read_encoder(sections *s, randsmap_decoder *r)
         width = columns_of(s, RK_ENCODER_MODES);
         r->encoder_modes = matrix(s, RK_ENCODER_MODES, r->M, width);
     }
-    if (s->found[RK_ENCODER_ROWS].data) {
+    if (s->found[RK_ENCODER_LENGTHS].data) {
+        const ptrdiff_t m = columns_of(s, RK_ENCODER_LENGTHS);
+        r->encoder_rows = matrix(s, RK_ENCODER_ROWS, n, r->M);
+        r->encoder_lengths = matrix(s, RK_ENCODER_LENGTHS, n, m);
+        r->encoder_weights = doubles(s, RK_ENCODER_WEIGHTS, r->d + 1, m);
+        r->encoder_root = optional(s, RK_ENCODER_ROOT, 1, r->M);
+        s->bad |= n == 0 || m == 0 || r->encoder_modes.rows || r->encoder_neighbors == 0 || r->encoder_neighbors > n
+                  || r->encoder_neighbors > RK_MOST_NEIGHBORS;
+    } else if (s->found[RK_ENCODER_ROWS].data) {
         r->encoder_rows = matrix(s, RK_ENCODER_ROWS, n, width);
         r->encoder_weights = doubles(s, RK_ENCODER_WEIGHTS, r->d + 1, n);
         s->bad |= n == 0 || width == 0 || !(r->encoder_width >= 1e-150) || !(r->encoder_width <= 1e150);
@@ -333,8 +344,9 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     int64_t parameter[RK_N_PARAMETERS] = {0}; /* what an earlier image does not have is 0 */
     for (int i = 0; i < RK_N_PARAMETERS && i < count; i++) {
         parameter[i] = given[i];
-        const uint64_t most = i == RK_PROJECTION ? RK_MOST_STEPS : i == RK_NEIGHBORS && s->forgeable ? RK_MOST_NEIGHBORS
-                              : i > RK_N_INVARIANTS && i != RK_NEIGHBORS ? 64 : limit;
+        const int neighbors = i == RK_NEIGHBORS || i == RK_ENCODER_NEIGHBORS;
+        const uint64_t most = i == RK_PROJECTION ? RK_MOST_STEPS : neighbors && s->forgeable ? RK_MOST_NEIGHBORS
+                              : i > RK_N_INVARIANTS && !neighbors ? 64 : limit;
         if (given[i] < 0 || (uint64_t)given[i] > most)
             return RANDSMAP_ERROR_IMAGE;
     }
@@ -364,6 +376,7 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         r->coefficients = matrix(s, RK_COEFFICIENTS, P, r->M);
     }
     r->encoder_width = scalar[RK_ENCODER_WIDTH];
+    r->encoder_neighbors = (ptrdiff_t)parameter[RK_ENCODER_NEIGHBORS];
     r->steps = (ptrdiff_t)parameter[RK_PROJECTION];
     r->cell_weights = optional(s, RK_CELL_WEIGHTS, 1, r->M);
     for (ptrdiff_t k = 0; !s->bad && r->cell_weights && k < r->M; k++)
@@ -405,6 +418,10 @@ static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder *r
     r->project = rk_projection_select();
     r->blend = rk_blend_select();
     r->simplex = rk_simplex_select();
+    for (ptrdiff_t k = 0; k < r->n_parts; k++)
+        r->depth = r->parts[k]->depth >= r->depth ? r->parts[k]->depth + 1 : r->depth;
+    if (r->input && r->input->depth >= r->depth)
+        r->depth = r->input->depth + 1;
     *out = r;
     return RANDSMAP_OK;
 }
@@ -448,7 +465,7 @@ static size_t image_length(const unsigned char *images, size_t size)
 static int view(const void *image, size_t size, int depth, randsmap_decoder **out)
 {
     sections s = {.forgeable = 1};
-    const int status = depth > RK_MOST_DEPTH ? RANDSMAP_ERROR_IMAGE : read_sections(image, size, &s);
+    const int status = depth > RK_MOST_DEPTH ? RANDSMAP_ERROR_IMAGE : read_sections(image, size, depth, &s);
     if (status)
         return status;
     const unsigned char *images = NULL;

@@ -19,7 +19,7 @@ cdef extern from "rk_image.h" nogil:
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
     enum:
         RK_MOST_PARTS
-    int RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED
+    int RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED, RK_MOST_MIXED
     int RK_N_PARAMETERS
     enum:
         RK_SECTIONS
@@ -39,6 +39,8 @@ cdef extern from "rk_image.h" nogil:
         const double *wide
         const float *narrow
     void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
+    void rk_geodesic(const rk_matrix *lengths, const double *weights, Py_ssize_t d, const double *distance,
+                     const Py_ssize_t *neighbor, Py_ssize_t k, double *g, double *y)
     int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, Py_ssize_t n_parts,
                   randsmap_decoder *input, randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
@@ -57,6 +59,7 @@ cdef extern from "rk_image.h" nogil:
     Py_ssize_t rk_cotangents_work(const randsmap_decoder *map, Py_ssize_t n)
     bint rk_image_is_single(const randsmap_decoder *decoder)
     bint rk_image_is_affine(const randsmap_decoder *decoder)
+    int rk_image_depth(const randsmap_decoder *decoder)
     bint rk_image_has_encoder(const randsmap_decoder *decoder)
     int randsmap_abi()
     const char *randsmap_strerror(int status)
@@ -83,7 +86,7 @@ cdef class Map:
     cdef int n_buffers
     cdef readonly object source
     cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features
-    cdef readonly int kind, precision
+    cdef readonly int kind, precision, depth
     cdef readonly bint single, has_encoder, is_affine
     cdef Py_buffer *hold(self, source, int flags) except NULL
     cdef int read_arrays(self, dict arrays) except -1

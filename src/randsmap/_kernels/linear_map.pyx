@@ -14,7 +14,8 @@ PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETE
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
 MONOMIALS, MIXTURE, MEDIAN = RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
-MOST_PARTS, MOST_DEPTH, MOST_NEIGHBORS, MOST_ENCODED = RK_MOST_PARTS, RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED
+MOST_PARTS, MOST_DEPTH, MOST_NEIGHBORS = RK_MOST_PARTS, RK_MOST_DEPTH, RK_MOST_NEIGHBORS
+MOST_ENCODED, MOST_MIXED = RK_MOST_ENCODED, RK_MOST_MIXED
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
 DAMPING, LEAST_DAMPING, MOST_STEPS = RK_DAMPING, RK_LEAST_DAMPING, RK_MOST_STEPS
 FAR_SUM, UNDERFLOWN_SUM, FAR_WIDTHS = RK_FAR_SUM, RK_UNDERFLOWN_SUM, RK_FAR_WIDTHS
@@ -39,6 +40,23 @@ def far_values(const double[::1] z, const double[:, ::1] rows, double width, dou
     F.rows, F.columns, F.wide, F.narrow = rows.shape[0], rows.shape[1], &rows[0, 0], NULL
     with nogil:
         rk_far_values(&F, &z[0], width, &out[0])
+
+
+def geodesic_latents(const double[:, ::1] distances, const Py_ssize_t[:, ::1] index, const double[:, ::1] lengths,
+                     const double[:, ::1] weights, double[:, ::1] out):
+    """out (n, d): coordinates by rk_geodesic of points at these distances (n, k) from the rows `index` of the lengths."""
+    cdef rk_matrix G
+    cdef Py_ssize_t i, n = out.shape[0], d = out.shape[1], k = index.shape[1]
+    cdef double *g
+    if (distances.shape[0] != n or index.shape[0] != n or distances.shape[1] != k or weights.shape[0] != d + 1
+            or weights.shape[1] != lengths.shape[1] or k == 0 or lengths.shape[1] == 0):
+        raise ValueError(f"paths by {k} neighbours do not give latents ({n}, {d})")
+    G.rows, G.columns, G.wide, G.narrow = lengths.shape[0], lengths.shape[1], &lengths[0, 0], NULL
+    g = allocate(G.columns)
+    with nogil:
+        for i in range(n):
+            rk_geodesic(&G, &weights[0, 0], d, &distances[i, 0], &index[i, 0], k, g, &out[i, 0])
+    free(g)
 
 
 def medians(const double[:, :, ::1] P, Py_ssize_t first, Py_ssize_t last, double smoothing, double[:, ::1] out):
@@ -93,6 +111,7 @@ cdef class Map:
         self.n_components, self.n_cells, self.n_invariants = info.n_components, info.n_cells, info.n_invariants
         self.n_features, self.kind, self.precision = info.n_features, info.kind, info.precision
         self.single, self.has_encoder = rk_image_is_single(self.map), rk_image_has_encoder(self.map)
+        self.depth = rk_image_depth(self.map)
         self.is_affine = rk_image_is_affine(self.map)
 
     cdef Py_buffer *hold(self, source, int flags) except NULL:

@@ -8,6 +8,9 @@ typedef struct {
      * `order` (n). Rows are sorted by their first coordinate; a sum of squares has the order of rk_neighbors.h. */
     void (*nearest)(const double *X, const int64_t *order, ptrdiff_t n, ptrdiff_t d, const double *y, ptrdiff_t k,
                     double *distance2, ptrdiff_t *place);
+    /* The same of rows in any order, wide or narrow, then by their place: of coordinates that exclude none. */
+    void (*nearest_rows)(const double *wide, const float *narrow, ptrdiff_t n, ptrdiff_t d, const double *y,
+                         ptrdiff_t k, double *distance2, ptrdiff_t *place);
     /* x (r) minimises the sum of distances sqrt(|x - p|^2 + smoothing^2) from K fields p, part k at P + k stride. These
      * are moved before to the distance `limit` from `near` (r) if they are further; NULL: no limit. `state` has
      * state_size doubles, which `push` and `pull` read. x is NaN where a distance overflows. */

@@ -75,7 +75,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(ENCODER_CENTRE)      /* (1, M): coordinates of fields f less it, */                                              \
     X(ENCODER_MODES)       /* (M, r) float64 or float32: z = (f - centre) modes; without them f - centre */            \
     X(ENCODER_ROWS)        /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */ \
-    X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension */                                                 \
+    X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension; with ENCODER_LENGTHS (d + 1, m): of rk_geodesic */ \
     X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */ \
     X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups: for Python alone */ \
     X(POWERS)              /* int64 (P, d) of monomials */                                                             \
@@ -87,7 +87,9 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(NYSTROEM)            /* (1 + d, n'): its offset and values */                                                    \
     X(NEAR_LATENTS)        /* (n, d): the points as they are, in the order of NEAR_POINTS */                           \
     X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */  \
-    X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */
+    X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */                 \
+    X(ENCODER_LENGTHS)     /* (n, m) float64 or float32: of the paths from training fields to landmarks */             \
+    X(ENCODER_ROOT)        /* (1, M): z = f root - centre, of an encoder by paths */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \
@@ -101,7 +103,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(PROJECTED)           /* 0: fields are not projected; 1: they are */                                              \
     X(SINGLE)              /* 1: Python's fields are one-dimensional */                                                 \
     X(PROJECTION)          /* steps of rk_nearest after encoding; images that end before it have none */               \
-    X(NEIGHBORS)           /* k of a mixture */
+    X(NEIGHBORS)           /* k of a mixture */                                                                        \
+    X(ENCODER_NEIGHBORS)   /* k of an encoder by paths */
 
 #define RK_ENUM(name) RK_##name,
 enum rk_section_id { RK_NO_SECTION, RK_FOR_SECTIONS(RK_ENUM) RK_SECTIONS /* how many numbers are known */ };
@@ -123,8 +126,12 @@ enum rk_scalar {
 enum rk_basis {
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN, RK_BASES
 };
-/* What an image may ask for: parts, parts of parts, neighbours, the same where an encoder chooses their weights, powers */
-enum { RK_MOST_PARTS = 256, RK_MOST_DEPTH = 4, RK_MOST_NEIGHBORS = 1024, RK_MOST_ENCODED = 64, RK_MOST_POWER = 100 };
+/* What an image may ask for: parts, parts of parts, neighbours k, the same where an encoder chooses their weights, k times
+ * the smaller of k and d of others, whose weights then take about a second, powers */
+enum {
+    RK_MOST_PARTS = 256, RK_MOST_DEPTH = 4, RK_MOST_NEIGHBORS = 1024, RK_MOST_ENCODED = 64, RK_MOST_MIXED = 8100,
+    RK_MOST_POWER = 100
+};
 
 /* A matrix of doubles or of floats. */
 typedef struct {
@@ -160,6 +167,7 @@ struct randsmap_decoder {
     ptrdiff_t n_parts;
     int owns_parts; /* and the input */
     randsmap_decoder *input;
+    int depth; /* of maps within maps: 0, if there are none */
 
     const double *bias;
     rk_matrix coefficients, factor, modes; /* either the first, or the two others */
@@ -176,6 +184,9 @@ struct randsmap_decoder {
     const double *encoder_centre, *encoder_weights;
     rk_matrix encoder_modes, encoder_rows;
     double encoder_width;
+    rk_matrix encoder_lengths; /* without rows: the kernel of that width */
+    const double *encoder_root;
+    ptrdiff_t encoder_neighbors;
     const double *cell_weights; /* of the norm of fields; NULL: ones */
     ptrdiff_t steps;            /* of rk_nearest after encoding */
 
@@ -217,6 +228,11 @@ static inline int rk_image_has_encoder(const randsmap_decoder *r)
     return r->encoder_centre != NULL;
 }
 
+static inline int rk_image_depth(const randsmap_decoder *r)
+{
+    return r->depth;
+}
+
 /* The name of a section or parameter in the lists above. */
 const char *rk_section_name(int id);
 const char *rk_parameter_name(int number);
@@ -236,6 +252,12 @@ void rk_in_units(const double *y, const double *centre, const double *lengths, p
 /* The kernel k (n) of that width at z, up to a common factor, where it underflows: a softmax of
  * (2 z.f_j - |f_j|^2) / width^2 over the rows f_j of F, in which the terms of z alone cancel. */
 void rk_far_values(const rk_matrix *F, const double *z, double width, double *k);
+
+/* y (d) = w (g^2 - s), w the rows of `weights` (d + 1, m) but for the first, s, and g (m) the lengths of the shortest paths
+ * to m landmarks through k neighbours (rows of `lengths`) at these distances. The square of the least of g is left out, as
+ * each w has the sum 0: far points keep their digits. */
+void rk_geodesic(const rk_matrix *lengths, const double *weights, ptrdiff_t d, const double *distance,
+                 const ptrdiff_t *neighbor, ptrdiff_t k, double *g, double *y);
 
 /* Fields out (n, M) of points y (n, d), with values (n, rank) of the independent invariants or NULL. */
 int rk_decode(const randsmap_decoder *map, const double *y, const double *values, ptrdiff_t n, double *out,

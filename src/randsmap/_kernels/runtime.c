@@ -119,6 +119,8 @@ static ptrdiff_t slopes_work(const randsmap_decoder *r)
 
 static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
 {
+    if (r->encoder_lengths.rows)
+        return r->M + r->encoder_lengths.columns + 2 * r->encoder_neighbors;
     return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->encoder_rows.columns + r->d + 1);
 }
 
@@ -137,8 +139,8 @@ static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n)
 
 ptrdiff_t rk_nearest_work(const randsmap_decoder *r)
 {
-    const ptrdiff_t n = r->d + 1;
-    return (n + 1) * r->M + 3 * n * n + r->d + r->projection.q + jvp_work(r, n);
+    const ptrdiff_t n = rk_image_dimension(r) + 1;
+    return (n + 1) * r->M + 3 * n * n + n - 1 + r->projection.q + jvp_work(r, n);
 }
 
 ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -854,8 +856,47 @@ static int is_far(const randsmap_decoder *r, const double *z, double total)
     return total < RK_UNDERFLOWN_SUM || square > RK_FAR_WIDTHS * RK_FAR_WIDTHS;
 }
 
+void rk_geodesic(const rk_matrix *lengths, const double *weights, ptrdiff_t d, const double *distance,
+                 const ptrdiff_t *neighbor, ptrdiff_t k, double *g, double *y)
+{
+    const ptrdiff_t m = lengths->columns;
+    double shortest = INFINITY;
+    for (ptrdiff_t l = 0; l < m; l++)
+        g[l] = INFINITY;
+    for (ptrdiff_t j = 0; j < k; j++)
+        for (ptrdiff_t l = 0; l < m; l++) {
+            const double length = entry(lengths, neighbor[j], l) + distance[j];
+            g[l] = length < g[l] ? length : g[l];
+        }
+    for (ptrdiff_t l = 0; l < m; l++)
+        shortest = g[l] < shortest ? g[l] : shortest;
+    for (ptrdiff_t l = 0; l < m; l++)
+        g[l] = (g[l] - shortest) * (g[l] + shortest) - weights[l];
+    rk_decode_select()->adjoint(weights + m, d, m, g, y);
+}
+
+static void encode_by_paths(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
+{
+    const ptrdiff_t M = r->M, k = r->encoder_neighbors;
+    double *z = work, *distance = z + M, *g = distance + k;
+    ptrdiff_t *neighbor = (ptrdiff_t *)(void *)(g + r->encoder_lengths.columns);
+    for (ptrdiff_t i = 0; i < n; i++) {
+        for (ptrdiff_t j = 0; j < M; j++)
+            z[j] = (r->encoder_root ? f[i * M + j] * r->encoder_root[j] : f[i * M + j]) - r->encoder_centre[j];
+        r->blend->nearest_rows(r->encoder_rows.wide, r->encoder_rows.narrow, r->encoder_rows.rows, M, z, k, distance,
+                               neighbor);
+        for (ptrdiff_t j = 0; j < k; j++)
+            distance[j] = sqrt(distance[j]);
+        rk_geodesic(&r->encoder_lengths, r->encoder_weights, r->d, distance, neighbor, k, g, y + i * r->d);
+    }
+}
+
 static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n, double *y, double *work)
 {
+    if (r->encoder_lengths.rows) {
+        encode_by_paths(r, f, n, y, work);
+        return;
+    }
     const ptrdiff_t M = r->M, d = r->d, training = r->encoder_rows.rows, q = d + 1;
     double *X = work, *Z = X + n * M, *K = Z + n * r->encoder_modes.columns, *sums = K + n * training;
     double *to[CHUNK];
@@ -1187,7 +1228,7 @@ int randsmap_vjp(const randsmap_decoder *r, const double *y, const double *u, do
  * then its derivatives. */
 static void misfit_products(const randsmap_decoder *r, const double *weights, const double *E, double *G, double *work)
 {
-    const ptrdiff_t n = r->d + 1, M = r->M;
+    const ptrdiff_t n = rk_image_dimension(r) + 1, M = r->M;
     memset(G, 0, (size_t)(n * n) * sizeof *G);
     for (ptrdiff_t a = 0; a < n; a++) {
         for (ptrdiff_t k = 0; k < M; k++)
@@ -1229,7 +1270,7 @@ static void damped_step(const double *G, ptrdiff_t d, double *damping, double *L
 static void nearest(const randsmap_decoder *r, const double *f, const double *weights, ptrdiff_t steps, double *y,
                     double *work)
 {
-    const ptrdiff_t d = r->d, M = r->M, n = d + 1;
+    const ptrdiff_t d = rk_image_dimension(r), M = r->M, n = d + 1;
     double *E = work, *scratch = E + n * M, *G = scratch + M, *new = G + n * n, *L = new + n * n, *trial = L + n * n;
     double *own = trial + d, *rest = own + r->projection.q, damping = RK_DAMPING;
     const double *values = NULL;
@@ -1270,7 +1311,7 @@ void rk_nearest(const randsmap_decoder *r, const double *f, const double *weight
     randsmap_decoder alone = *r;
     alone.gemm = NULL; /* no row depends on the others, and an image has the same bits */
     for (ptrdiff_t i = 0; steps > 0 && i < n; i++)
-        nearest(&alone, f + i * r->M, weights, steps, y + i * r->d, work);
+        nearest(&alone, f + i * r->M, weights, steps, y + i * rk_image_dimension(r), work);
 }
 
 int randsmap_encode_steps(const randsmap_decoder *r, const double *f, ptrdiff_t n, ptrdiff_t steps, double *y,
