@@ -3,7 +3,8 @@
 Examples of hypothesis are the same for everybody: a run that passes passes again, here and elsewhere;
 `HYPOTHESIS_PROFILE=random pytest` looks for new ones.
 
-`pytest -n 2` shares the tests between two processes.
+`pytest` leaves out tests marked `slow`, `pytest -m slow` runs these alone and `pytest -m ""` all; `-n 2` shares them
+between two processes.
 """
 
 import functools

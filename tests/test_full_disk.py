@@ -66,8 +66,8 @@ WAYS = {
     "part of a model": ("from randsmap.persistence import save", "save(decoder, path)"),
     "image": ("frozen = decoder.freeze()", "frozen.save(path)"),
     "image of a model": ("frozen = model.freeze(precision='float32')", "frozen.save(path)"),
-    "data set": ("make = randsmap.datasets.make_swiss_roll", "make(200_000, out=path)"),
-    "traffic": ("make = randsmap.datasets.make_lwr", "make(20, snapshots_per_trajectory=60, t_end=0.3, out=path)"),
+    "data set": ("make = randsmap.datasets.make_swiss_roll", "make(60_000, out=path)"),
+    "traffic": ("make = randsmap.datasets.make_lwr", "make(6, snapshots_per_trajectory=60, t_end=0.3, out=path)"),
     "studies' result": (
         "from study_example import example_result; from randsmap.studies._result import save_result; import pathlib\n"
         "result = example_result(); result.arrays['big'] = rng.normal(size=(300, 1000))",
@@ -75,7 +75,7 @@ WAYS = {
     ),
     "report": (
         "from study_example import example_result; from randsmap.studies import _report; import pathlib\n"
-        "result = example_result(); result.notes.append('long ' * 500000)",
+        "result = example_result(); result.notes.append('long ' * 250000)",
         "_report.write_report(result, pathlib.Path(path).parent)",
     ),
     "cache": (
@@ -163,10 +163,10 @@ def small_disk(tmp_path):
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(small_disk, model):
-    np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (4500, 1)))  # 8.6 MB of fields
+    np.save(model / "many.npy", np.tile(np.load(model / "Y.npy"), (2500, 1)))  # 4.8 MB of fields
     for arguments in (
         ["decode", model / "m.npz", model / "many.npy", "--out", small_disk / "F.npy"],
-        ["dataset", "lwr", "--trajectories", 30, "--snapshots", 60, "--out", small_disk / "F.npy"],
+        ["dataset", "lwr", "--trajectories", 22, "--snapshots", 60, "--out", small_disk / "F.npy"],
         ["dataset", "swiss-roll", "--samples", 200_000, "--out", small_disk / "F.npz"],
     ):
         result = python(COMMAND, *arguments)

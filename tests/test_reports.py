@@ -62,8 +62,7 @@ def test_report_is_one_file_with_every_picture_and_row(name, tmp_path):
     assert edge in page.text
 
 
-@pytest.mark.slow
-def test_report_escapes_whatever_comes_from_the_result(tmp_path):
+def test_report_escapes_whatever_comes_from_the_result(tmp_path, no_pictures):
     result = example_result("lwr")
     hostile = "<b>&\"'><script>alert(1)</script>"
     result.title = result.section = result.command = hostile
@@ -103,8 +102,7 @@ def test_index_links_resolve_and_missing_reports_are_not_linked(tmp_path):
     assert all(any(v["quote"] in cell for row in page.rows for cell in row) for v in judge(results))
 
 
-@pytest.mark.slow
-def test_the_summary_comes_first_and_has_each_decoder_at_its_best(tmp_path):
+def test_the_summary_comes_first_and_has_each_decoder_at_its_best(tmp_path, no_pictures):
     result = example_result("lwr")
     for row in result.rows:
         if row["decoder"] == "RFNN-Sig" and row["features_per_sample"] == 0.25 and row["split"] == "test":

@@ -67,7 +67,7 @@ sanitized() { # LEVEL COMMAND ...
     TSAN_OPTIONS="halt_on_error=1 report_signal_unsafe=0" OPENBLAS_NUM_THREADS=1 "${@:2}"
 }
 # what a sanitizer says before it ends the process is not captured; without programs in C that have their own allocator
-pytest=("$python" -m pytest -q --capture=sys -p no:cacheprovider -c "$configuration" -k "not builds_alone and not test_a_host")
+pytest=("$python" -m pytest -q --capture=sys -p no:cacheprovider -c "$configuration" -k "not one_file and not test_a_host")
 levels=()
 for level in avx512 avx2 baseline; do # the highest first
   found=$(sanitized "$level" "$python" -c \
