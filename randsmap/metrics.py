@@ -13,7 +13,6 @@ from randsmap._interface.arrays import as_array, check_domain, check_samples, re
 from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_number, document
-from randsmap._io.progress import steps
 from randsmap._linalg.rows import Rows, block_rows
 from randsmap._linalg.scales import SMALLEST_SHARE, check_cell_weights, in_norm, median_norm
 
@@ -96,8 +95,8 @@ def scaled_l2(
 ) -> NDArray[np.float64]:
     """L2 error of each reconstructed field over its norm, or over 1e-3 of the usual norm if that is larger.
 
-    `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero, and
-    for a tiny field at most a thousand times the error of the others. All other fields have their relative error.
+    `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero. A tiny
+    field has at most a thousand times the error of the others.
 
     {fields} {weights} {scaled} {errors}
 
@@ -168,27 +167,24 @@ def conservation_error(
     return _by_blocks(y_true, y_pred, lambda F, F_hat: abs(F_hat @ C - F @ C).max(axis=1))
 
 
-def field_norms(
-    y: ArrayLike | Rows, norm: str = "l2", name: str = "y", cell_weights: ArrayLike | None = None
-) -> NDArray[np.float64]:
+def field_norms(y: Any, norm: str = "l2", name: str = "y", cell_weights: ArrayLike | None = None) -> _Values:
     """Norm of each field; a large memory-mapped array is read by blocks."""
     rows, layout = flattened(y, name)
     fields = Rows.of(rows, name)
     weights, size = check_cell_weights(cell_weights, layout), NORMS[norm]
-    return np.concatenate([size(in_norm(_in_domain(F, name), weights)) for _, _, F in fields.blocks(what="norms")])
+    return np.concatenate([size(in_norm(check_domain(F, name), weights)) for _, _, F in fields.blocks(what="norms")])
 
 
 def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _Values:
     """Scaled errors of fields with these norms: distance / max(norm, 1e-3 reference), and 0 for 0 / 0."""
-    # 0 / 0: a field of zeros that is reconstructed exactly
     return np.where(distances == 0, 0.0, distances / np.maximum(sizes, SMALLEST_SHARE * reference))
 
 
 def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Values:
     """Mean of the scaled errors (n_candidates, n) of fields with these norms, by which candidates are selected.
 
-    The error of a field below 1e-3 of the reference is capped at 1, as if the field were lost: otherwise it can be
-    a thousand times the error of the others and would select alone.
+    The error of a field below 1e-3 of the reference is capped at 1, as if the field were lost: otherwise it could
+    select alone.
     """
     tiny = sizes < SMALLEST_SHARE * reference
     return np.where(tiny, np.minimum(errors, 1), errors).mean(axis=1)
@@ -204,11 +200,11 @@ NORMS: dict[str, Callable[[_Values], _Values]] = {
 def _scaled(
     y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | ArrayLike | None, cell_weights: Any = None
 ) -> _Values:
-    fields, name = (y_true, "y_true") if reference is None else (reference, "reference")
     layout, size = flattened(y_true, "y_true")[1], NORMS[norm]
-    if np.ndim(fields) == 0:
-        usual = check_number(fields, "reference", low=0)
+    if reference is not None and np.ndim(reference) == 0:
+        usual = check_number(reference, "reference", low=0)
     else:
+        fields, name = (y_true, "y_true") if reference is None else (reference, "reference")
         layout.compare(fields, name, whose="y_true")
         usual = median_norm(field_norms(fields, norm, name, cell_weights))
     weights = check_cell_weights(cell_weights, layout)
@@ -217,11 +213,6 @@ def _scaled(
         return scaled_distances(size(in_norm(F_hat - F, weights)), size(in_norm(F, weights)), usual)
 
     return _by_blocks(y_true, y_pred, errors)
-
-
-def _in_domain(F: _Values, name: str) -> _Values:
-    check_domain(F, name)
-    return F
 
 
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
@@ -235,11 +226,9 @@ def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, 
     true, predicted = Rows.of(true, "y_true"), Rows.of(predicted, "y_pred")
     if true.shape != predicted.shape:
         raise ValueError(f"y_true and y_pred must have the same shape, got {true.shape} and {predicted.shape}")
-    n, M = true.shape
-    size, parts = (block_rows(M) if true.mapped or predicted.mapped else max(n, 1)), []
-    for start, stop in steps(n, size, "errors"):
-        parts.append(errors(_in_domain(true[start:stop], "y_true"), predicted[start:stop]))
-    return np.concatenate(parts)
+    size = block_rows(true.width) if true.mapped or predicted.mapped else max(len(true), 1)
+    blocks = true.blocks(size, "errors")
+    return np.concatenate([errors(check_domain(F, "y_true"), predicted[start:stop]) for start, stop, F in blocks])
 
 
 public(globals())

@@ -44,8 +44,7 @@ def as_array(
         few = f"{min_rows} row(s)" if array.shape[0] < min_rows else f"{min_columns} column(s)"
         raise ValueError(f"{name} must have at least {few}, got shape {array.shape}")
     array = np.ascontiguousarray(array)
-    if not array.flags.aligned:  # compiled loops may not read it
-        array = array.copy()
+    array = array if array.flags.aligned else array.copy()  # compiled loops may not read it
     check_finite(array, name)
     return array
 
@@ -65,23 +64,15 @@ def validate_data(
     """
     if min_samples is None:
         min_samples = int(reset)
-    if not reset and type(X) is np.ndarray and X.dtype is _FLOAT and X.ndim == 2:
-        flags = X.flags
-        if (
-            flags.c_contiguous
-            and flags.aligned
-            and X.shape[0] >= min_samples
-            and X.shape[1] == getattr(estimator, "n_features_in_", 0)
-            and not hasattr(estimator, "feature_names_in_")
-            and in_domain(X)
-        ):
+    if not reset and type(X) is np.ndarray and X.dtype is _FLOAT and X.ndim == 2 and len(X) >= min_samples:
+        known = X.shape[1] == getattr(estimator, "n_features_in_", 0) and not hasattr(estimator, "feature_names_in_")
+        if known and X.flags.c_contiguous and X.flags.aligned and in_domain(X):
             return X
     valid = as_array(X, name, min_rows=0, min_columns=0)
     for length, least, what in zip(valid.shape, (min_samples, 1), ("sample", "feature")):
         if length < least:  # in the words that scikit-learn's tests expect
-            raise ValueError(
-                f"{name} has {length} {what}(s) (shape={valid.shape}) while a minimum of {least} is required."
-            )
+            found = f"{length} {what}(s) (shape={valid.shape})"
+            raise ValueError(f"{name} has {found} while a minimum of {least} is required.")
     try:
         _note_columns(estimator, X, valid, reset, name)
     except ValueError as error:
@@ -208,9 +199,8 @@ def real_numbers(X: Any, name: str) -> NDArray[Any]:
     if array.dtype.kind == "O":
         array = _from_objects(array, name)
     if array.dtype.kind not in "fiub":
-        raise ValueError(
-            f"{name} must be an array of real numbers, got {array.dtype}{_ADVICE.get(array.dtype.kind, '')}"
-        )
+        advice = _ADVICE.get(array.dtype.kind, "")
+        raise ValueError(f"{name} must be an array of real numbers, got {array.dtype}{advice}")
     return array
 
 
@@ -222,21 +212,20 @@ _ADVICE = {
 
 
 def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
+    expected = f"{name} must be an array of real numbers"
     for where, value in np.ndenumerate(array):
         if value is None or type(value).__name__ == "NAType":  # of pandas; it has no float, and None would be NaN
             what = "None" if value is None else "NA"
             raise ValueError(f"{name} must be finite, got {what}, a missing value, at {where}")
         if isinstance(value, (str, bytes)):
-            raise ValueError(f"{name} must be an array of real numbers, got the text {value!r} at {where}")
+            raise ValueError(f"{expected}, got the text {value!r} at {where}")
         if isinstance(value, np.generic) and value.dtype.kind in _ADVICE:  # NumPy would drop the unit
-            raise ValueError(
-                f"{name} must be an array of real numbers, got {value!r} at {where}{_ADVICE[value.dtype.kind]}"
-            )
+            raise ValueError(f"{expected}, got {value!r} at {where}{_ADVICE[value.dtype.kind]}")
     try:
         numbers = np.array(array.tolist())  # integers and booleans stay what they are
         return numbers if numbers.dtype.kind in "iub" else array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"{name} must be an array of real numbers: {error}") from None
+        raise type(error)(f"{expected}: {error}") from None
 
 
 def refuse_unreadable(X: Any, name: str) -> None:
@@ -246,34 +235,28 @@ def refuse_unreadable(X: Any, name: str) -> None:
     if hasattr(X, "data_vars"):
         raise TypeError(f"{name} is an xarray {type(X).__name__}: give one of its variables, a DataArray")
     if hasattr(X, "iloc") and X.ndim == 2 and X.shape[1] > 1 and str(X.columns[0]) in ("index", "level_0"):
-        column = str(X.columns[0])
-        raise ValueError(
-            f"{name} has a column {column!r} beside others, as reset_index() makes it of labels: make labels of it by "
-            f"set_index({column!r}), or leave it out by drop(columns={column!r})"
-        )
-    if isinstance(X, (list, tuple)) and any(axes_of(part) and part.ndim for part in X):
-        raise TypeError(
-            f"{name} is a {type(X).__name__} of labelled arrays, whose axes NumPy would not compare: give one array, "
-            "from xarray.concat(..., 'sample') or pandas.DataFrame"
-        )
+        column = repr(str(X.columns[0]))
+        remedy = f"make labels of it by set_index({column}), or leave it out by drop(columns={column})"
+        raise ValueError(f"{name} has a column {column} beside others, as reset_index() makes it of labels: {remedy}")
+    parts = X if isinstance(X, (list, tuple)) else ()
+    if any(axes_of(part) and part.ndim for part in parts):
+        what, remedy = type(X).__name__, "give one array, from xarray.concat(..., 'sample') or pandas.DataFrame"
+        raise TypeError(f"{name} is a {what} of labelled arrays, whose axes NumPy would not compare: {remedy}")
     # np.asarray would read the values below the mask, such as netCDF's fill value 1e37, as data
-    masks = [np.ma.getmask(part) for part in (X if isinstance(X, (list, tuple)) else [X])]
-    if any(map(np.any, masks)):
-        raise ValueError(
-            f"{name} has {sum(map(np.sum, masks))} masked value(s), which are no numbers: give "
-            "them values, for example with X.filled(0.0)"
-        )
+    masked = sum(np.sum(np.ma.getmask(part)) for part in parts or [X])
+    if masked:
+        remedy = "give them values, for example with X.filled(0.0)"
+        raise ValueError(f"{name} has {masked} masked value(s), which are no numbers: {remedy}")
     if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # xarray's have None in memory
-        raise TypeError(
-            f"{name} is a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, "
-            "fit_model, transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"
-        )
+        what = f"a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, fit_model"
+        remedy = "transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"
+        raise TypeError(f"{name} is {what}, {remedy}")
 
 
 def _check_shape(given: tuple[int, ...], name: str, shape: Shape, repeat: bool) -> None:
-    if len(given) != len(shape):
-        if len(shape) == 1:
-            raise ValueError(f"{name} must have 1 dimension, got shape {given}")
+    if len(given) != len(shape) == 1:
+        raise ValueError(f"{name} must have 1 dimension, got shape {given}")
+    if len(shape) == 2:
         refuse_other_dimensions(given, name)
     if shape[-1] not in (None, given[-1]):
         what = f"length {shape[0]}" if len(shape) == 1 else f"{shape[1]} columns"
@@ -313,8 +296,7 @@ def check_finite(X: NDArray[np.float64], name: str) -> None:
     if in_domain(X):
         return
     bad = np.argwhere(~np.isfinite(X))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
+    for where in map(tuple, bad[:1].tolist()):
         value = "NaN" if np.isnan(X[where]) else X[where]
         raise ValueError(f"{name} must be finite, got {value} at {where} ({len(bad)} such value(s))")
     _refuse_beyond(max(X.max(), -X.min()), name, X)
@@ -323,35 +305,30 @@ def check_finite(X: NDArray[np.float64], name: str) -> None:
 def finite_results(results: NDArray[np.float64]) -> NDArray[np.float64]:
     """What was computed of the rows of X, a row each; ValueError names the first row whose result is not finite."""
     if not np.isfinite(results).all():
-        row = np.flatnonzero(~np.isfinite(results.reshape(len(results), -1)).all(axis=1))[0]
-        raise ValueError(
-            f"row {row} of X: the result is too large for floating-point numbers, its point is too far away"
-        )
+        row, *_ = np.argwhere(~np.isfinite(results))[0]
+        raise ValueError(f"row {row} of X: the point is too far away, its result too large for floating-point numbers")
     return results
 
 
-def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> None:
-    """Raise ValueError unless the largest magnitude of X is 0 or within [1e-140, 1e140].
+def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> NDArray[np.float64]:
+    """X, if its largest magnitude is 0 or within [1e-140, 1e140], else ValueError.
 
     For data that a unit is taken from, such as training fields. Smaller values are no error, such as the tail of a
     Gaussian. With `each`, every value must be 0 or in the domain: for weights, by which is divided.
     """
-    if not X.size:
-        return
-    largest = smallest = max(float(X.max()), -float(X.min()))
-    if each and largest:
-        smallest = float(np.abs(X[X != 0]).min())
-    _refuse_beyond(largest, name, X)
-    _refuse_beyond(smallest, name, X)
+    if X.size:
+        largest = max(float(X.max()), -float(X.min()))
+        _refuse_beyond(largest, name, X)
+        if each and largest:
+            _refuse_beyond(float(np.abs(X[X != 0]).min()), name, X)
+    return X
 
 
 def _refuse_beyond(value: float, name: str, X: NDArray[np.float64]) -> None:
     if value and not SMALLEST <= value <= LARGEST:
         where = tuple(np.argwhere(np.abs(X) == value)[0].tolist())
-        raise ValueError(
-            f"{name} must be 0 or of magnitude {SMALLEST:g} to {LARGEST:g}, got {value:.3g}: use a unit in which the "
-            f"numbers are nearer to 1 (at {where})"
-        )
+        remedy = f"use a unit in which the numbers are nearer to 1 (at {where})"
+        raise ValueError(f"{name} must be 0 or of magnitude {SMALLEST:g} to {LARGEST:g}, got {value:.3g}: {remedy}")
 
 
 # -- Results, cells and labels ---------------------------------------------------------------------
@@ -384,19 +361,16 @@ def check_cells(
         cells = cells.reshape(-1)
     if cells.ndim != 1:
         hint = ". Reshape your data: reshape(-1)" if cells.dtype == bool and cells.size == n_cells else ""
-        raise ValueError(
-            f"{name} must have 1 dimension: integer indices, or a boolean mask ({n_cells},); got shape {cells.shape}"
-            + hint
-        )
+        expected = f"1 dimension: integer indices, or a boolean mask ({n_cells},)"
+        raise ValueError(f"{name} must have {expected}; got shape {cells.shape}{hint}")
     if cells.dtype == bool:
         if len(cells) != n_cells:
             raise ValueError(f"{name} as a mask must have length {n_cells}, got {len(cells)}")
         return np.flatnonzero(cells)
     if cells.dtype.kind not in "iu" and len(cells):
         raise TypeError(f"{name} must hold integer indices or be a boolean mask, got {cells.dtype}")
-    wrong = np.flatnonzero((cells < -n_cells) | (cells >= n_cells))
-    if len(wrong):
-        raise ValueError(f"{name}[{wrong[0]}] is {cells[wrong[0]]}, out of range for {n_cells} cells")
+    for k in np.flatnonzero((cells < -n_cells) | (cells >= n_cells))[:1]:
+        raise ValueError(f"{name}[{k}] is {cells[k]}, out of range for {n_cells} cells")
     cells = cells.astype(np.intp)
     cells[cells < 0] += n_cells
     return cells
