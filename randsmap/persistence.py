@@ -7,11 +7,8 @@ array, its length is compared with the bytes that the file has.
 
 Parameters are numbers, strings, None, arrays of numbers, lists and tuples of these, and other stored objects; NumPy
 scalars and strings come back as Python's, a random generator as None. Loading makes classes of the package only, and
-checks each parameter and fitted attribute against its declaration.
-
-To make a class storable, declare all of its fitted attributes in a dictionary ``_state`` of the class (the kinds are
-in `randsmap._interface.state`), among them parameters that are used after `fit`. A class that is no public name of
-`randsmap` also needs a line in `INNER`. Rules:
+checks each parameter and fitted attribute against its declaration: a class declares all its fitted attributes in
+``_state`` (`randsmap._interface.state`), and has a line in `INNER` unless it is a public name of `randsmap`. Rules:
 
 - ``__init__`` only stores its arguments, as scikit-learn asks. Other classes have no parameters, only ``_state``.
 - An attribute that is declared NOT_SAVED is made from the others by a method ``_restore()``, which also makes the
@@ -81,7 +78,6 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Parameters
     ----------
     model : fitted estimator of this package
-        `ManifoldModel`, or an encoder, decoder or feature map alone.
     path : path
         Usually with the ending ``.npz``. The file is written whole or not at all.
 
@@ -184,11 +180,10 @@ class _Writer:
             params = value.get_params(deep=False) if type(value) is getattr(randsmap, name, None) else {}
             for key, part in params.items():  # the innermost that no file can hold is named
                 self._value(part, f"{path}{key}", depth + 1)
-            raise TypeError(
-                f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}, which a model file "
-                "cannot hold (it holds estimators of randsmap, but no ConservativeRegressor); use pickle, for files "
-                "that only you and those who trust you load"
-            )
+            what = f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}"
+            held = "it holds estimators of randsmap, but no ConservativeRegressor"
+            remedy = "use pickle, for files that only you and those who trust you load"
+            raise TypeError(f"{what}, which a model file cannot hold ({held}); {remedy}")
         if id(value) in self._known:
             return self._known[id(value)][0]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
@@ -206,13 +201,11 @@ class _Writer:
     def _state(self, value, path, params):
         """The fitted attributes of an object by name; None if it is not fitted."""
         attributes, stored = vars(value), _stored(type(value))
-        unknown = set(attributes) - set(params) - set(declared_state(type(value))) - {_NAMES}
+        unknown = attributes.keys() - params.keys() - declared_state(type(value)).keys() - {_NAMES}
         unknown = sorted(name for name in unknown if not is_computed(type(value), name))
         if unknown:
-            raise TypeError(
-                f"{path}{unknown[0]}: a model file does not keep attributes that {type(value).__name__} does not "
-                f"declare, got {', '.join(unknown)}"
-            )
+            what = f"{path}{unknown[0]}: a model file does not keep attributes that {type(value).__name__}"
+            raise TypeError(f"{what} does not declare, got {', '.join(unknown)}")
         state = {name: attributes[name] for name in stored if name in attributes}
         if state and _NAMES in attributes:
             state[_NAMES] = attributes[_NAMES].tolist()
@@ -255,10 +248,8 @@ def _restored(manifest, arrays):
     if manifest["format"] != FORMAT:
         raise ValueError(f"its format is {manifest['format']!r}, not {FORMAT!r}")
     if manifest["version"] != VERSION or type(manifest["version"]) is not int:
-        raise ValueError(
-            f"its format has version {manifest['version']!r}, written by randsmap "
-            f"{manifest.get('randsmap')!r}; this one reads version {VERSION}"
-        )
+        version = f"version {manifest['version']!r}, written by randsmap {manifest.get('randsmap')!r}"
+        raise ValueError(f"its format has {version}; this one reads version {VERSION}")
     entries, objects = manifest["objects"], []
     if not 1 <= len(entries) <= _MAX_OBJECTS or entries[-1]["state"] is None:
         raise ValueError("it holds no fitted model")
@@ -278,7 +269,7 @@ def _restored_object(entry, objects, arrays):
         return value
     state = {k: _restored_value(v, objects, arrays) for k, v in entry["state"].items()}
     names, stored = state.pop(_NAMES, None), _stored(kind)
-    if not {k for k, how in stored.items() if not is_optional(how)} <= set(state) <= set(stored):
+    if not {k for k, how in stored.items() if not is_optional(how)} <= state.keys() <= stored.keys():
         raise ValueError(f"{kind.__name__} has other attributes: {', '.join(sorted(state))}")
     vars(value).update(state)
     check_state(value)
@@ -343,10 +334,8 @@ def write_archive(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[s
     """Write a manifest (JSON values) and arrays {name: array} of `DTYPES` to an empty file, open for reading too."""
     text = json.dumps(manifest, allow_nan=False).encode()
     if len(text) > MANIFEST_BYTES:
-        raise ValueError(
-            f"the parameters other than arrays take {len(text)} bytes, at most "
-            f"{MANIFEST_BYTES} are allowed: pass long lists as NumPy arrays"
-        )
+        allowed = f"at most {MANIFEST_BYTES} are allowed: pass long lists as NumPy arrays"
+        raise ValueError(f"the parameters other than arrays take {len(text)} bytes, {allowed}")
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(_member(_MANIFEST, len(text)), text)
         for name, array in arrays.items():

@@ -25,10 +25,9 @@ Shape = tuple[int, ...]
 
 
 class FieldShape:
-    """Arrangement of the cells of a field, and their labels (`metadata`).
+    """Arrangement of the cells of a field, (M,) for rows, () for fields that are numbers, and their labels.
 
-    `shape` is (M,) for rows, () for one-dimensional fields of a single cell; `sizes` are the smallest, the median and
-    the largest sum of magnitudes of the training fields that are not 0.
+    `sizes` are the smallest, the median and the largest sum of magnitudes of the training fields that are not 0.
     """
 
     _state = {
@@ -52,9 +51,10 @@ class FieldShape:
 
     def restored(self, rows: Any) -> Any:
         """Rows (n, M) as the array that was given: in its shape, with its metadata."""
-        if hasattr(rows, "iloc") or self.metadata is None:
-            return rows if hasattr(rows, "iloc") else rows.reshape(len(rows), *self.shape)
-        return self.metadata.array(rows.reshape(len(rows), *self.shape))
+        if hasattr(rows, "iloc"):
+            return rows
+        fields = rows.reshape(len(rows), *self.shape)
+        return fields if self.metadata is None else self.metadata.array(fields)
 
     def labelled(self, fields: Any, *given: Any) -> Any:
         """Whole fields with the metadata, unless something of `given`, such as `out`, is not None."""
@@ -86,15 +86,20 @@ class FieldShape:
         refuse_unreadable(values, name)
         shape = np.shape(values)
         several = columns and len(shape) > 1 and (shape[:-1] == self.shape or (len(shape) == 2 and shape != self.shape))
-        self.compare(_first_column(values) if several else values, name, samples=False)
+        column = values
+        if several and hasattr(values, "iloc"):
+            column = values.iloc[:, 0]
+        elif several and hasattr(values, "dims") and shape[-1]:
+            column = values[..., 0]
+        self.compare(column, name, samples=False)
         if len(shape) < 2 or (several and len(shape) == 2):
             return values
         if several or (shape == self.shape and len(self.shape) > 1):
             return np.asarray(values).reshape(self.n_cells, *([-1] if several else []))
         expected = f"({', '.join(map(str, self.shape))})" if len(self.shape) > 1 else "(n_cells,)"
+        remedy = "Reshape your data: reshape(-1), if the order of the cells is the same"
         raise ValueError(
-            f"{name} must have one value a cell, of shape {expected} as the fields, got shape {shape}. Reshape "
-            "your data: reshape(-1), if the order of the cells is the same"
+            f"{name} must have one value a cell, of shape {expected} as the fields, got shape {shape}. {remedy}"
         )
 
     def compare(self, X: Any, name: str, *, samples: bool = True, whose: str = "the fields of fit") -> None:
@@ -112,23 +117,20 @@ class FieldShape:
         (low, usual, high), many = self.sizes, 500
         if below < max(high, many * usual) and above > min(low, usual / many):
             return
-        warn_caller(
-            f"the mass of these fields (the sum of their magnitudes) is {above / usual:.1g} times that of the training "
-            "fields: they may be in other units, and what is made of them in the units of the training fields"
-        )
+        mass = f"the mass of these fields (the sum of their magnitudes) is {above / usual:.1g} times that of the"
+        warn_caller(f"{mass} training fields: they may be in other units than these, in which the results are")
 
     def check(self, given: FieldShape, name: str, shape: Shape, whose: str = "the fields of fit") -> None:
         """ValueError if fields of an array of this shape are arranged in another way; rows always fit."""
-        expected = ", ".join(map(str, self.shape)) if len(self.shape) > 1 else "n_cells"
-        if len(self.shape) > 1 and shape == self.shape:
-            raise ValueError(
-                f"{name} is one field of shape {shape}, expected an array (n_samples, {expected}). Reshape "
-                f"your data: {name}[None] is an array of one field"
-            )
+        plain = len(self.shape) < 2
+        expected = "n_cells" if plain else ", ".join(map(str, self.shape))
+        if not plain and shape == self.shape:
+            remedy = f"Reshape your data: {name}[None] is an array of one field"
+            raise ValueError(f"{name} is one field of shape {shape}, expected (n_samples, {expected}). {remedy}")
         if len(given.shape) > 1 and given.shape != self.shape:
             hint = ""
-            if len(self.shape) < 2 or given.n_cells == self.n_cells:
-                to = "-1" if len(self.shape) < 2 else expected
+            if plain or given.n_cells == self.n_cells:
+                to = "-1" if plain else expected
                 hint = f". Reshape your data: reshape({shape[0]}, {to}), if the order of the cells is the same"
             raise ValueError(f"{name} must have shape (n_samples, {expected}), as in fit, got {shape}{hint}")
         if self.metadata is not None and given.metadata is not None:
@@ -239,10 +241,3 @@ def reshape_for(part: Any, X: Any, layout: FieldShape) -> Any:
     if any(axes_of(value) is not None for value in parameters):
         return layout.restored(X)
     return X if len(layout.shape) < 2 else X.reshape(len(X), *layout.shape)
-
-
-def _first_column(values: Any) -> Any:
-    """A DataArray or a pandas DataFrame of several columns without its last axis; other arrays as they are."""
-    if hasattr(values, "iloc"):
-        return values.iloc[:, 0]
-    return values[..., 0] if hasattr(values, "dims") and values.shape[-1] else values

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from randsmap._interface.callers import installed
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import immutable, saved
 from randsmap._io.text import Table
@@ -56,13 +58,7 @@ class Labels:
         """Fields (n, *shape) as a DataArray, or those of a table as a Table."""
         if self.table:
             return Table.of(fields, columns=next((_restored(*part[2:4]) for part in self.coords), None))
-        try:
-            import xarray
-        except ImportError:
-            raise ImportError(
-                "the fields of this estimator have names and coordinates of xarray, which is not installed: pip "
-                "install xarray, or give out=, an array, to do without them"
-            ) from None
+        xarray = installed("xarray", "giving fields their names and coordinates (without out=)")
         shape = dict(zip(self.dims, fields.shape))
         coords, attributes = xarray.Coordinates(), {}
         for name, dims, kind, values, attrs in self.coords:
@@ -103,12 +99,8 @@ class Labels:
     def _restore(self) -> None:
         """ValueError if what a model file holds is not as `of` makes it."""
         dims, texts = self.dims, [self.attrs, *(entry[-1] for entry in self.coords)]
-        words = [
-            *texts,
-            self.name or "",
-            *(word for name, along, kind, *_ in self.coords for word in (name, kind, *along)),
-        ]
-        valid = type(dims) is tuple and all(type(word) is str for word in (*dims, *words))
+        words = [*texts, self.name or "", *(w for name, along, kind, *_ in self.coords for w in (name, kind, *along))]
+        valid = type(dims) is tuple and {str} == {*map(type, (*dims, *words))}
         valid = valid and 1 < len(dims) == len(set(dims)) and all(type(json.loads(text)) is dict for text in texts)
         if not valid or not all(set(e[1]) <= set(dims) and _is_stored(*e[2:4], len(e[1])) for e in self.coords):
             raise ValueError("no labels of fields")
@@ -174,12 +166,10 @@ def _stored(values: Any) -> tuple[str, Any]:
     if str(dtype) in ("object", "str") or array.dtype.kind in "US":
         return "str", text
     is_number = getattr(dtype, "numpy_dtype", array.dtype).kind in "buif"
-    try:
+    with suppress(TypeError, ValueError):  # a type that pandas does not read from them
         stored = values.to_numpy(np.float64, na_value=np.nan) if is_number else text
         if _restored(str(dtype), stored).equals(values):
             return str(dtype), stored
-    except (TypeError, ValueError):  # a type that pandas does not read from them
-        pass
     return "str", text
 
 
@@ -242,10 +232,8 @@ def comparable(values: Any) -> tuple[str, NDArray[Any]]:
 def _flat(kind: str, values: Any) -> NDArray[Any]:
     if kind in ("categories", "ordered"):
         return _chosen(*values[0][1:])
-    if kind.startswith("intervals "):
-        values = _restored(kind, values)
-    is_number = isinstance(values, np.ndarray) and not kind.startswith("cftime ")
-    return np.ravel(values) if is_number else np.array(list(map(str, np.ravel(values))), dtype=str)
+    values = np.ravel(_restored(kind, values) if kind.startswith("intervals ") else values)
+    return values.astype(str) if kind.startswith("cftime ") or values.dtype.kind not in "buif" else values
 
 
 def _chosen(kind: str, values: Any, codes: NDArray[np.int64]) -> NDArray[Any]:
@@ -260,8 +248,7 @@ def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str,
     """(keys, axes, kind, values) of each coordinate and level; keys are its name and, of an index, its axis."""
     for name, dims, kind, values, _ in labels.coords:
         axes = tuple(labels.dims.index(dim) - 1 for dim in dims)
-        parts = [] if kind == "level" or not dims else [(name, kind, values, None)]
-        parts = values if kind == "levels" else parts
+        parts = values if kind == "levels" else [(name, kind, values, None)] * (kind != "level" and dims != ())
         names = [part[0] for part in parts]
         for i, (key, inner, part, codes) in enumerate(parts):
             key = key if names.count(key) == 1 else f"{name} level {i}"  # of levels without names
@@ -294,16 +281,14 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
     else:
         differ = here != there if len(both) == 1 or not both - set("iu") else here.astype(str) != there.astype(str)
     for i in np.flatnonzero(differ)[:1]:
-        raise ValueError(
-            f"{what}, {here[i]} at place {i} where that is {there[i]}, and they are taken by their order: select them "
-            "(of a table by its feature names) or interpolate in the same order, or give an array without labels"
-        )
+        found = f"{here[i]} at place {i} where that is {there[i]}, and they are taken by their order"
+        remedy = "select them (of a table by its feature names) or interpolate in the same order"
+        raise ValueError(f"{what}, {found}: {remedy}, or give an array without labels")
 
 
 def _as_json(attrs: Any) -> str:
     """Attributes as JSON: numbers, strings and lists of them as they are, anything else as its text."""
-
-    def plain(value: Any) -> Any:
-        return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value)
-
-    return json.dumps({str(name): value for name, value in attrs.items()}, default=plain)
+    return json.dumps(
+        {str(name): value for name, value in attrs.items()},
+        default=lambda value: value.tolist() if isinstance(value, (np.generic, np.ndarray)) else str(value),
+    )

@@ -15,9 +15,9 @@ The body of an estimator declares each parameter as an annotated attribute, and 
         alpha: float = parameter(float, default=1.0, low=0, high=1)
 
 `estimator` makes ``__init__`` of them, which stores the values, and completes the docstring with types and defaults,
-and with the parameters and attributes of base classes, which are inherited. `check_parameters` returns the valid
-values, `option_of` describes an option of the command line, and `randsmap.persistence` checks the values of a file.
-`Parameter` also declares the plain values among fitted attributes (see `randsmap._interface.state`).
+and with the parameters and attributes of base classes. `check_parameters` returns the valid values, `option_of`
+describes an option of the command line, and `randsmap.persistence` checks the values of a file. `Parameter` also
+declares the plain values among fitted attributes (see `randsmap._interface.state`).
 """
 
 from __future__ import annotations
@@ -79,19 +79,14 @@ class Parameter:
         """The type as the documentation shows it: ``"auto", float > 0 or None``."""
         if self.shown:
             return self.shown
+        numbers = ""
+        if self.kind is not bool and self.low > -math.inf:
+            numbers = f" {'>' if self.strict else '>='} {self.low:g}"
+            if self.high < math.inf:
+                numbers = f" in {'(' if self.strict else '['}{self.low:g}, {self.high:g}]"
         words = [f'"{word}"' for word in self.words if word is not None]
-        if self.kind is not str:
-            words.append(self.kind.__name__ + self._range())
-        if self.optional:
-            words.append("None")
+        words += [self.kind.__name__ + numbers] * (self.kind is not str) + ["None"] * self.optional
         return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-    def _range(self) -> str:
-        if self.kind is bool or self.low == -math.inf:
-            return ""
-        if self.high == math.inf:
-            return f" {'>' if self.strict else '>='} {self.low:g}"
-        return f" in {'(' if self.strict else '['}{self.low:g}, {self.high:g}]"
 
     def entry(self, name: str) -> str:
         """The lines of the parameter in a section Parameters."""
@@ -110,7 +105,8 @@ def estimator(cls: type[_Class]) -> type[_Class]:
 
     A class attribute that is no `parameter` takes the one of its name away.
     """
-    sections = _sections(cls)
+    head, *found = re.split(r"\n\n(?=[A-Z][A-Za-z ]+\n-{3,})", inspect.cleandoc(vars(cls).get("__doc__") or ""))
+    sections = {"": head, **{section.partition("\n")[0]: section for section in found}}
     texts, attributes = _entries(sections.get("Parameters", "")), _entries(sections.get("Attributes", ""))
     declared = {name: value for name, value in vars(cls).items() if isinstance(value, Parameter)}
     for name in declared:
@@ -128,18 +124,17 @@ def estimator(cls: type[_Class]) -> type[_Class]:
     cls._parameters = {name: replace(value, text=texts.get(name, ("", ""))[1]) for name, value in ordered}  # type: ignore[attr-defined]
     cls._attributes = attributes  # type: ignore[attr-defined]
     _make_constructor(cls)
-    if sections[""]:  # not under python -OO
+    if head:  # not under python -OO
         _complete_docstring(cls, sections)
     return cls
 
 
 def _make_constructor(cls: Any) -> None:
-    def as_field(name: str, declared: Parameter) -> tuple[str, Any, Any]:
+    fields = []
+    for name, declared in cls._parameters.items():
         annotations = filter(None, (inspect.get_annotations(base).get(name) for base in cls.__mro__))
         default = {} if declared.default is _REQUIRED else {"default": declared.default}
-        return name, next(annotations), field(kw_only=declared.kw_only, **default)
-
-    fields = [as_field(*item) for item in cls._parameters.items()]
+        fields.append((name, next(annotations), field(kw_only=declared.kw_only, **default)))
     made: Any = make_dataclass(cls.__name__, fields, repr=False, eq=False)  # its constructor is what is needed
     cls.__init__ = made.__init__
     cls.__init__.__module__ = cls.__module__
@@ -165,12 +160,6 @@ def option_of(cls: Any, name: str) -> dict[str, Any]:
 _RAISES = "Raises\n------\nValueError, TypeError\n    From `fit`: the constructor stores its arguments as they are."
 
 
-def _sections(cls: type) -> dict[str, str]:
-    """The sections of a class's own docstring by their titles; "" has what stands before them."""
-    head, *sections = re.split(r"\n\n(?=[A-Z][A-Za-z ]+\n-{3,})", inspect.cleandoc(vars(cls).get("__doc__") or ""))
-    return {"": head, **{section.partition("\n")[0]: section for section in sections}}
-
-
 def _entries(section: str) -> dict[str, tuple[str, str]]:
     """(what follows the name, lines below) of each entry of a section, by name."""
     found = re.findall(r"^(\w+)(.*)\n((?:(?: .*)?\n)*)", section.partition("-\n")[2] + "\n", re.M)
@@ -180,14 +169,12 @@ def _entries(section: str) -> dict[str, tuple[str, str]]:
 def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
     entries = [declared.entry(name) for name, declared in cls._parameters.items()]
     attributes = [f"{name}{rest}\n{lines}" for name, (rest, lines) in cls._attributes.items()]
-    whole = {
-        "": sections.pop(""),
+    made = {
+        "": sections[""],
         "Parameters": "\n".join(["Parameters", "-" * 10, *entries]),
         "Attributes": "\n".join(["Attributes", "-" * 10, *attributes]) if attributes else "",
-        "Raises": _RAISES,
     }
-    whole |= {title: section for title, section in sections.items() if title not in ("Parameters", "Attributes")}
-    cls.__doc__ = "\n\n".join(filter(None, whole.values())) + "\n"
+    cls.__doc__ = "\n\n".join(filter(None, ({**made, "Raises": _RAISES} | sections | made).values())) + "\n"
 
 
 def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
@@ -203,12 +190,11 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
 
     def filled(line: re.Match[str]) -> str:
         found = [texts[name] for name in re.findall(r"\w+", line[2])]
-        if len(found) > 1:
-            sections = [text for text in found if re.match(r".*\n---", text)]
-            entries = [text for text in found if text not in sections]
-            parameters = ["\n".join(["Parameters", "-" * 10, *entries])] if entries else []
-            found = ["\n\n".join([*parameters, *sections])]
-        return textwrap.indent(found[0], line[1])
+        sections = [text for text in found if re.match(r".*\n---", text)]
+        entries = [text for text in found if text not in sections]
+        if entries and len(found) > 1:
+            entries = ["\n".join(["Parameters", "-" * 10, *entries])]
+        return textwrap.indent("\n\n".join(entries + sections), line[1])
 
     for one in things:
         if one.__doc__:  # not under python -OO
@@ -237,20 +223,16 @@ def check_number(
     return number
 
 
-def check_count(
-    value: Any, name: str, *, low: float = 1, high: float | None = None, high_name: str | None = None
-) -> int:
+def check_count(value: Any, name: str, *, low: float = 1, high: float = math.inf, high_name: str = "") -> int:
     """value as an int with low <= value <= high."""
     if isinstance(value, _NO_NUMBERS) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}")
     value = int(value)
     if value < low:
         raise ValueError(f"{name} must be at least {low}, got {value}")
-    if high is not None and value > high:
-        raise ValueError(
-            f"{name} must be at most {high_name or high}, got {value}"
-            + (f" ({high_name} is {high})" if high_name else "")
-        )
+    if value > high:
+        which = f" ({high_name} is {high})" if high_name else ""
+        raise ValueError(f"{name} must be at most {high_name or high}, got {value}{which}")
     return value
 
 
@@ -261,10 +243,8 @@ def check_choice(value: Any, name: str, choices: Collection[str]) -> str:
     return value
 
 
-def check_random_state(
-    random_state: int | np.random.RandomState | np.random.Generator | None,
-) -> np.random.RandomState | np.random.Generator:
-    """A NumPy generator of random numbers: None, an int, a RandomState or a Generator."""
+def check_random_state(random_state: Any) -> np.random.RandomState | np.random.Generator:
+    """The NumPy generator of random numbers that None, an int, a RandomState or a Generator stands for."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     from sklearn.utils import check_random_state as sklearn_check

@@ -2,8 +2,7 @@
 
 A class that can be stored in a model file has a dictionary ``_state`` from fitted attribute to one of the kinds below,
 or to a `Parameter` for a plain value. Lengths are given by name ("M" cells, "d" latents, "P" features, ...): one name
-means one number within a class, "P+1" is one more, and a length is at least 1 unless the array is declared `empty`.
-An optional attribute may be None or missing. See `randsmap.persistence`.
+means one number within a class, and "P+1" one more. An optional attribute may be None or missing.
 """
 
 from __future__ import annotations
@@ -28,20 +27,15 @@ NOT_SAVED = "not saved"
 
 def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> None:
     """Check a length against the others, or note it if it is the first of its name."""
-    if isinstance(name, int):
-        expected = name
-    else:
-        base, _, added = name.partition("+")
-        more = int(added or 0)
-        expected = lengths.setdefault(base, value - more) + more
-    if value != expected:
-        raise ValueError(f"length {name} is {value}, not {expected}")
-    if value < smallest:
-        raise ValueError(f"length {name} is {value}")
+    base, _, added = str(name).partition("+")
+    more = int(added or 0)
+    expected = name if isinstance(name, int) else lengths.setdefault(base, value - more) + more
+    if value != expected or value < smallest:
+        raise ValueError(f"length {name} is {value}, not {max(expected, smallest)}")
 
 
 class Array:
-    """A contiguous array of float64 (finite, unless `infinite`), np.intp or bool.
+    """A contiguous array of float64 (finite, unless `infinite`), np.intp or bool; of no length 0, unless `empty`.
 
     low, high: bounds of its values, numbers or names of lengths.
     """
@@ -61,9 +55,8 @@ class Array:
 
     def check(self, value: Any, lengths: _Lengths) -> None:
         if type(value) is not np.ndarray or value.dtype != self.dtype:
-            raise ValueError(
-                f"it must be an array of {self.dtype}, got {getattr(value, 'dtype', type(value).__name__)}"
-            )
+            given = getattr(value, "dtype", type(value).__name__)
+            raise ValueError(f"it must be an array of {self.dtype}, got {given}")
         if value.ndim != len(self.shape):
             raise ValueError(f"it must have {len(self.shape)} dimension(s), got shape {value.shape}")
         for name, length in zip(self.shape, value.shape):
@@ -144,8 +137,7 @@ def is_computed(cls: type, name: str) -> bool:
 
 def declared_state(cls: Any) -> dict[str, Any]:
     """The declared fitted attributes of a class, ``_state``."""
-    declared: dict[str, Any] = cls._state
-    return declared
+    return {**cls._state}
 
 
 def is_optional(kind: Any) -> bool:
