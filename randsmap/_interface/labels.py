@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from randsmap._interface.callers import installed
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import immutable, saved
 from randsmap._io.text import Table
@@ -58,7 +57,11 @@ class Labels:
         """Fields (n, *shape) as a DataArray, or those of a table as a Table."""
         if self.table:
             return Table.of(fields, columns=next((_restored(*part[2:4]) for part in self.coords), None))
-        xarray = installed("xarray", "giving fields their names and coordinates (without out=)")
+        try:
+            import xarray
+        except ImportError:
+            what = "the fields of this estimator have names and coordinates of xarray, which is not installed"
+            raise ImportError(f"{what}: pip install xarray, or give out=, an array, to do without them") from None
         shape = dict(zip(self.dims, fields.shape))
         coords, attributes = xarray.Coordinates(), {}
         for name, dims, kind, values, attrs in self.coords:

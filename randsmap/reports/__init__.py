@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -258,17 +259,14 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
 
 def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
     """Rows of the largest errors, the largest first, each of another group or at least a twentieth of all rows away."""
-    left = errors.astype(float)  # without what would look the same
+    left, rows = errors.astype(float), np.arange(len(errors))  # without what would look the same
     if groups is not None and len(np.unique(groups)) < count:
         groups = None
     chosen: list[int] = []
     while len(chosen) < count and left.max(initial=-1) >= 0:
         row = int(np.argmax(left))
         chosen.append(row)
-        if groups is None:
-            left[max(0, row - len(left) // 20) : row + len(left) // 20 + 1] = -1
-        else:
-            left[groups == groups[row]] = -1
+        left[abs(rows - row) <= len(rows) // 20 if groups is None else groups == groups[row]] = -1
     return chosen
 
 
@@ -337,18 +335,17 @@ def _embeddings(found):
     some = some_rows(found.l2, plotting.MOST_POINTS)
     part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
     # of errors far below the largest nothing is to be seen but that they are
-    errors = np.maximum(found.l2, 1e-6 * found.l2.max())
-    pairs = [(0,)] if d == 1 else [(0, k) for k in range(1, min(d, 3))]
-    by_row = [] if d == 1 else [((0, 1), "row", np.arange(float(n)))]
-    for pair, label, values in [*by_row, *((pair, _ERROR, errors) for pair in pairs)]:
-        order = some[np.argsort(values[some], kind="stable")]  # large errors above small ones
+    values = {"row": np.arange(float(n)), _ERROR: np.maximum(found.l2, 1e-6 * found.l2.max())}
+    shown = [((0,), _ERROR)] if d == 1 else [((0, 1), "row"), *(((0, k), _ERROR) for k in range(1, min(d, 3)))]
+    for pair, label in shown:
+        order = some[np.argsort(values[label][some], kind="stable")]  # large errors above small ones
         points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
         if d == 1:
             points, names = np.column_stack([order, points]), ["row", *names]
         which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
         title, caption = f"Embedding, by {label}", f"Latent {which}, coloured by the {label}{part}."
         style = {"label": label, "names": names, "log": label == _ERROR}
-        yield _small(title, caption, plotting.plot_embedding, points, values[order], **style)
+        yield _small(title, caption, plotting.plot_embedding, points, values[label][order], **style)
 
 
 def _fields(model, found, worst, shape, mesh):
@@ -376,7 +373,10 @@ def _compared(pairs, titles, shape, mesh, width):
     if lines:
         size, options = (width, 1.7 * n + 0.3), {"ncols": 2, "width_ratios": [3, 2]}
     else:
-        aspect = _aspect(shape, mesh)
+        aspect = 1.0 if shape is None else float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
+        if shape is None:
+            across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
+            aspect = up / across
         panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
         size, options = (3 * panel + 0.4, (panel * aspect + 0.9) * n), {"ncols": 3, "sharey": True}
     figure = plotting.new_figure(size)
@@ -394,13 +394,6 @@ def _compared(pairs, titles, shape, mesh, width):
     return figure
 
 
-def _aspect(shape, mesh):
-    if shape is not None:
-        return float(np.clip(shape[-2] / shape[-1], 0.1, 3.0))
-    across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
-    return up / across
-
-
 def _as_seen(truth, decoded, shape, mesh):
     """Arguments of `plot_comparison`: of lines and planes no more cells than can be seen."""
     fields = {"truth": truth, "decoded": decoded}
@@ -411,21 +404,13 @@ def _as_seen(truth, decoded, shape, mesh):
         return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
     if mesh is not None:
         return {**fields, "mesh": mesh}
-    cells = _most_variable_cells(truth, decoded)
-    return {"truth": truth[cells], "decoded": decoded[cells], "positions": cells}
-
-
-def _most_variable_cells(truth, decoded):
-    """Cells of a line that are drawn: all, or of many the extreme ones of each stretch."""
     n = len(truth)
-    if n <= _MOST_CELLS:
-        return np.arange(n)
-    edges = np.linspace(0, n, _MOST_CELLS // 4 + 1).astype(int)
-    kept = [0, n - 1]
-    for values in (truth, decoded - truth):
-        for pick in (np.argmin, np.argmax):
-            kept += [a + int(pick(values[a:b])) for a, b in zip(edges[:-1], edges[1:])]
-    return np.unique(kept)
+    cells = np.arange(n)
+    if n > _MOST_CELLS:  # the extreme ones of each stretch
+        stretches = np.split(cells, np.linspace(0, n, _MOST_CELLS // 4 + 1).astype(int)[1:-1])
+        picks = product((truth, decoded - truth), (np.argmin, np.argmax), stretches)
+        cells = np.unique([0, n - 1, *(part[pick(values[part])] for values, pick, part in picks)])
+    return {"truth": truth[cells], "decoded": decoded[cells], "positions": cells}
 
 
 # --- words and tables ----------------------------------------------------------------------------
@@ -434,19 +419,16 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     d = found.latents.shape[1]
     part = decoding_part(model)
     encoder = getattr(getattr(model, "model_", model), "encoder_", model)
-    yield (
-        f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')} by "
-        f"{type(encoder).__name__}, decoded by {type(part).__name__}."
-    )
+    what = f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')}"
+    yield f"{what} by {type(encoder).__name__}, decoded by {type(part).__name__}."
     blend = getattr(part, "best_decoder_", part)
     if isinstance(blend, randsmap.BlendedDecoder):
         names = [type(each).__name__ for each in blend.decoders_]
         parts = " and ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names))
         median = "the median of the fields of its parts: " if len(names) > 1 else "the field of its part: "
         yield f"The {type(part).__name__} gives {median}{parts} (listed below)."
-    yield (
-        f"Relative L2 error: {percent(found.l2.mean())} in the mean, at most {percent(found.l2[worst])} (row {worst})."
-    )
+    mean, highest = percent(found.l2.mean()), percent(found.l2[worst])
+    yield f"Relative L2 error: {mean} in the mean, at most {highest} (row {worst})."
     what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
     if not found.n_invariants:
@@ -456,10 +438,8 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     else:
         yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
     low, decoded_low, high, decoded_high = found.ranges
-    yield (
-        f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded"
-        + (f", which the model keeps {bounds}." if bounds else ".")
-    )
+    kept = f", which the model keeps {bounds}" if bounds else ""
+    yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded{kept}."
     folded = folds_in_words(model, found.snapshots)
     if folded is not None:
         yield f"{folded[0].upper()}{folded[1:]}."
@@ -477,10 +457,9 @@ def _error_bar(model: Any, found: Evaluation, parameters: Any) -> Iterator[str]:
     if quick and hasattr(model, "error_bar_") and hasattr(model, "leverage_points"):
         points = model.leverage_points(found.latents if parameters is None else parameters)
         bar = model.error_bar_.at(points, 0.9)
-        yield (
-            f"Error bar for 90 % of new snapshots: {percent(np.median(bar))} in the median, {percent(bar.max())} at "
-            f"most. It holds for {np.mean(found.l2 <= bar):.0%} of these snapshots."
-        )
+        widths = f"{percent(np.median(bar))} in the median, {percent(bar.max())} at most"
+        share = f"It holds for {np.mean(found.l2 <= bar):.0%} of these snapshots."
+        yield f"Error bar for 90 % of new snapshots: {widths}. {share}"
 
 
 def _counted(n: int, what: str) -> str:
@@ -509,15 +488,14 @@ def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
     columns = [("row", *map(str, worst))]
     if labels is not None:
         columns.append(("group", *map(_cut, labels[worst])))
-    columns.append(("L2 error", *percents(found.l2[worst])))
-    columns.append(("Linf error", *percents(found.linf[worst])))
+    columns += [("L2 error", *percents(found.l2[worst])), ("Linf error", *percents(found.linf[worst]))]
     header = "mass error" if found.conserved == "mass" else "invariants’ error"
     columns.append((header, *(f"{error:.1e}" for error in found.invariants[worst])))
     if found.leverage is not None:
         leverage = {row: f"{value:.3g}" for row, value in zip(found.examined, found.leverage)}
         columns.append(("leverage", *(leverage.get(row, "") for row in worst)))
-    for k in range(min(found.latents.shape[1], 6)):
-        columns.append((f"y{k + 1}", *(f"{y:.4g}" for y in found.latents[worst, k])))
+    latents = found.latents[worst, :6].T
+    columns += [(f"y{k}", *(f"{y:.4g}" for y in values)) for k, values in enumerate(latents, 1)]
     return list(zip(*columns))
 
 
@@ -547,14 +525,13 @@ def settings(model: Any) -> Iterator[tuple[str, _Table]]:
     """(what it is, class, [(name, value)]) of the model and all fitted parts of it."""
     for attribute, name in _PARTS.items():
         part = getattr(model, attribute, None)
-        if part is None or not hasattr(part, "get_params"):
-            continue
-        rows: _Table = [("", "value"), *_changed(part)]
-        found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
-        rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
-        rows += [(f"part {k + 1}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()))]
-        yield f"{name}: {type(part).__name__}", rows
-        yield from settings(part)
+        if hasattr(part, "get_params"):
+            rows: _Table = [("", "value"), *_changed(part)]
+            found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
+            rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
+            rows += [(f"part {k}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()), 1)]
+            yield f"{name}: {type(part).__name__}", rows
+            yield from settings(part)
 
 
 def _changed(estimator: Any) -> list[tuple[str, str]]:
@@ -591,25 +568,20 @@ def _trials(decoder: Any) -> tuple[int, _Table] | None:
     if results is None:
         return None
     best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
-    columns = []
+    columns, unused = [], {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter
     for name, values in results.items():
         values = np.asarray(values)
         if len(np.unique(values)) > 1 or name in ("family", "error"):
-            unused = _UNUSED.get(name)
-            texts = ("" if value == unused else _value(value).replace("nan", "") for value in values[best])
+            texts = ("" if value == unused.get(name) else _value(value).replace("nan", "") for value in values[best])
             columns.append((name, *texts))
     return len(results["score"]), list(zip(*columns))
-
-
-_UNUSED = {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter
 
 
 # --- pages from templates ---------------------------------------------------------------------------
 def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
     """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
     kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
-    images = [_image(figure, kind) for figure, kind in zip(figures, kinds)]
-    return {"title": title, "caption": caption, "images": images}
+    return {"title": title, "caption": caption, "images": list(map(_image, figures, kinds))}
 
 
 def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:
@@ -657,10 +629,8 @@ def write_page(path: str | os.PathLike[str], template: Any, **content: Any) -> P
     """Write a page, whole or not at all; its folder is made if missing. `content` has the names of the template."""
     # nothing that identifies the machine
     packages = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "scikit-learn"))
-    machine = (
-        f"Written on {platform.system()} {platform.machine()} with {os.cpu_count()} cores "
-        f"({randsmap.get_num_threads()} used), Python {platform.python_version()}, {packages}."
-    )
+    cores = f"{os.cpu_count()} cores ({randsmap.get_num_threads()} used), Python {platform.python_version()}"
+    machine = f"Written on {platform.system()} {platform.machine()} with {cores}, {packages}."
     text = template.render(machine=machine, **content)
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -681,11 +651,8 @@ def percents(errors: Iterable[float | None]) -> list[str]:
     # more than four decimals say nothing: what would be 0 then keeps digits of its own
     sizes = [abs(value) for value in shown if value is not None and 1e-3 < abs(value) < math.inf]
     decimals = min(max(2 - math.floor(math.log10(min(sizes, default=1.0))), 0), 4)
-    return ["" if value is None else f"{_decimal(value, decimals)} %" for value in shown]
-
-
-def _decimal(value, decimals):
-    return f"{value:.2g}" if 0 < abs(value) < 10.0**-decimals else f"{value:.{decimals}f}"
+    styles = (".2g" if value and abs(value) < 10.0**-decimals else f".{decimals}f" for value in shown)
+    return ["" if value is None else f"{value:{style}} %" for value, style in zip(shown, styles)]
 
 
 def percent(error: float) -> str:
