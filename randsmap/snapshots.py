@@ -7,8 +7,9 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,8 @@ from randsmap._io.text import TIME, Table, read_label_column, read_table
 from randsmap._linalg.rows import check_npy_header, load_npy
 
 __all__ = ["read_snapshots"]
+
+_Name = str | os.PathLike[str]
 
 
 def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False) -> Any:
@@ -76,20 +79,16 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     return snapshots
 
 
-def warn_of_columns(snapshots: Any, path: str | os.PathLike[str], transpose: bool) -> None:
+def warn_of_columns(snapshots: Any, path: _Name, transpose: bool) -> None:
     """Warn if the columns of snapshots, read with `transpose` or without, look like fields, and the rows do not."""
     evidence = transposed_evidence(snapshots)
     if evidence is not None:
-        n, cells = len(snapshots), " x ".join(map(str, snapshots.shape[1:]))
+        taken = f"{len(snapshots)} snapshots of {' x '.join(map(str, snapshots.shape[1:]))} cells"
         remedy = "it needs no transposing" if transpose else "read it with transpose (--transpose)"
-        warn_caller(
-            f"{path} is taken for {n} snapshots of {cells} cells, but {evidence}: if the columns are fields, {remedy}"
-        )
+        warn_caller(f"{path} is taken for {taken}, but {evidence}: if the columns are fields, {remedy}")
 
 
-def read_array(
-    path: str | os.PathLike[str], *, key: str | None = None, transpose: bool = False, fields: bool = False
-) -> Any:
+def read_array(path: _Name, *, key: str | None = None, transpose: bool = False, fields: bool = False) -> Any:
     """The snapshots of `read_snapshots`, without its warnings; of text with `fields` no column of times."""
     path = expanded(path)
     reader = _reader(path)
@@ -155,9 +154,8 @@ def check_target(path: Path, n_values: int = 0) -> None:
     if ending in (".h5", ".hdf5"):
         _imported("h5py", path)
     if ending == ".mat" and 8 * n_values >= _LARGEST_MAT:
-        raise ValueError(
-            f"{path}: a .mat file holds less than 4 GB, the array has {8 * n_values} bytes: write .h5 or .npy"
-        )
+        size = f"less than 4 GB, the array has {8 * n_values} bytes"
+        raise ValueError(f"{path}: a .mat file holds {size}: write .h5 or .npy")
     writable_target(path)
 
 
@@ -214,28 +212,16 @@ def _start(path: Path) -> bytes:
 
 
 def _imported(name: str, path: Path) -> Any:
-    import importlib
-
     try:
-        return importlib.import_module(name)
+        return import_module(name)
     except ImportError as error:
-        raise ImportError(
-            f"{path} needs the package {name}, which cannot be imported ({error}): pip install "
-            f"'randsmap[files]', or {name} alone"
-        ) from None
+        remedy = f"pip install 'randsmap[files]', or {name} alone"
+        raise ImportError(f"{path} needs the package {name}, which cannot be imported ({error}): {remedy}") from None
 
 
-# arrays of which sparse matrices are made in files of SciPy, PyData, anndata, MATLAB and Octave
-_SPARSE = (
-    "data indices indptr",
-    "data row col",
-    "data offsets shape",
-    "data coords shape",
-    "data ir jc",
-    "data ridx cidx",
-)
-
-
+# what stands beside "data" in files of SciPy, PyData, anndata, MATLAB and Octave that hold a sparse matrix
+_SPARSE = [("indices", "indptr"), ("row", "col"), ("offsets", "shape"), ("coords", "shape"), ("ir", "jc")]
+_SPARSE.append(("ridx", "cidx"))
 # kinds of arrays beside which another one is read without a word, since they hold no fields
 _NO_FIELDS = {
     *("char", "string", "sq_string", "labels", "function", "function_handle"),
@@ -243,23 +229,15 @@ _NO_FIELDS = {
 }
 
 
-def _sparse_prefixes(names: Collection[str]) -> list[str]:
-    """What the names of the parts of sparse matrices begin with: S/ of S/data, a_ of a_data, nothing of data."""
-    prefixes = [name.removesuffix("data") for name in names if name.endswith("data")]
-    return [at for at in prefixes if any({at + part for part in parts.split()} <= set(names) for parts in _SPARSE)]
-
-
-def _chosen(
-    shapes: Mapping[str, tuple[int, ...]], key: str | None, path: Path, others: Mapping[str, str] | None = None
-) -> str:
-    """The name of the array that is meant, of those with these shapes; `others` are no arrays of real numbers."""
-    others = dict(others or {})
-    for prefix in _sparse_prefixes({**shapes, **others}):
-        if not prefix:
+def _chosen(arrays: Mapping[str, Any], key: str | None, path: Path) -> str:
+    """The name of the array that is meant, of all names with their shapes, or in words why they are no real numbers."""
+    prefixes = [name.removesuffix("data") for name in arrays if name.endswith("data")]  # S/ of S/data, a_ of a_data
+    for at in [at for at in prefixes if any({at + a, at + b} <= arrays.keys() for a, b in _SPARSE)]:
+        if not at:
             raise ValueError(f"{path} holds a sparse matrix, which has to be written dense (toarray)")
-        shapes = {name: shape for name, shape in shapes.items() if not name.startswith(prefix)}
-        others = {name: kind for name, kind in others.items() if not name.startswith(prefix)}
-        others[prefix.rstrip("/_.")] = "sparse"
+        arrays = {name: what for name, what in arrays.items() if not name.startswith(at)} | {at.rstrip("/_."): "sparse"}
+    shapes = {name: what for name, what in arrays.items() if not isinstance(what, str)}
+    others = {name: what for name, what in arrays.items() if isinstance(what, str)}
     listed = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items())) or "none"
     rest = ", ".join(f"{name} ({kind})" for name, kind in others.items())
     besides = f", besides {rest}" if rest else ""
@@ -277,11 +255,10 @@ def _chosen(
         dense = " (a sparse matrix has to be written dense)" if "sparse" in rest else ""
         raise ValueError(f"{path} has no array of numbers{besides}{dense}")
     rest = ", ".join(f"{name} ({kind})" for name, kind in others.items() if kind.split()[-1] not in _NO_FIELDS)
+    (name,) = candidates
     if rest:
-        warn_caller(
-            f"{path}: {candidates[0]} is read, and {rest} passed over. key (--key) {candidates[0]!r} confirms it"
-        )
-    return candidates[0]
+        warn_caller(f"{path}: {name} is read, and {rest} passed over. key (--key) {name!r} confirms it")
+    return name
 
 
 @contextmanager
@@ -320,15 +297,13 @@ def _refuse_key(key: str | None, what: str) -> None:
 def _read_npz(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any]:
     with _as_value_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        shapes, others = {}, {}
+        arrays = {}
         for name, member in members.items():  # of all arrays the headers alone are read
             with archive.open(member) as file:
                 shape, dtype = check_npy_header(file, archive.getinfo(member).file_size)
-                if dtype.kind in kinds:
-                    shapes[name] = shape
-                else:
-                    others[name] = dtype.name + " labels" * (dtype.kind in "USMm" and len(shape) < 2)
-        with archive.open(members[_chosen(shapes, key, path, others)]) as file:
+                words = dtype.name + " labels" * (dtype.kind in "USMm" and len(shape) < 2)
+                arrays[name] = shape if dtype.kind in kinds else words
+        with archive.open(members[_chosen(arrays, key, path)]) as file:
             return _native(np.lib.format.read_array(file, allow_pickle=False))
 
 
@@ -343,9 +318,8 @@ def _read_mat(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any
                 raise ValueError(f"it is text, {written} writes it: save it with -v7, or give it the ending .txt")
             arrays = mat_arrays(file)
             read = (NUMBERS,) if kinds == _NUMERIC else (NUMBERS, "char", "cell")
-            shapes = {name: array.shape for name, array in arrays.items() if array.kind in read}
-            others = {name: array.kind for name, array in arrays.items() if array.kind not in read}
-            return arrays[_chosen(shapes, key, path, others)].read()
+            found = {name: array.shape if array.kind in read else array.kind for name, array in arrays.items()}
+            return arrays[_chosen(found, key, path)].read()
 
 
 # types of Octave's that are stored as arrays of their numbers
@@ -390,14 +364,12 @@ def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[An
 
         file.visititems(note)
         shapes = {name: file[at].shape[:: -1 if turned else 1] for name, (at, turned) in found.items()}
-        at, turned = found[_chosen(shapes, key, path, others)]
+        at, turned = found[_chosen({**shapes, **others}, key, path)]
         node = file[at]
         if h5py.check_string_dtype(node.dtype):
             return np.asarray(node.asstr()[()])
         if path.suffix == ".mat" and not turned:
-            warn_caller(
-                f"{path}: its axes are read in the order of HDF5, since nothing in it says that MATLAB wrote it"
-            )
+            warn_caller(f"{path}: its axes are read as HDF5 has them, since nothing in it says that MATLAB wrote it")
         _refuse_missing(h5py, path, node)
         values = _unpacked(_native(np.asarray(node[()])), node.attrs, path, node.fillvalue)
         return values.T if turned else values
@@ -456,9 +428,8 @@ def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
             with open(path, "rb") as file:
                 if file.read(4) not in (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05"):
                     raise ValueError("it does not begin like one") from None
-            raise ImportError(
-                f"{path} needs h5netcdf or netCDF4 in addition to xarray: pip install 'randsmap[files]'"
-            ) from None
+            needed = "h5netcdf or netCDF4 in addition to xarray"
+            raise ImportError(f"{path} needs {needed}: pip install 'randsmap[files]'") from None
         return _variable(groups, {}, key, path, kinds)
 
 
@@ -490,11 +461,14 @@ def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
                 if not isinstance(own, str):  # of format 3, which xarray decodes
                     groups[at].variables[name].attrs["_FillValue"] = own
         if key in others or not any(map(len, groups.values())):
-            arrays = {name: node[name] for name in others}
-            shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in kinds}
-            rest = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind in "cV"}
-            return plain(arrays[_chosen(shapes, key, path, rest)])
+            return plain(node[_chosen(_described({name: node[name] for name in others}, kinds), key, path)])
         return _variable(groups, others, key, path, kinds)
+
+
+def _described(arrays: Mapping[str, Any], kinds: str) -> dict[str, Any]:
+    """Shapes of arrays of these kinds, and what complex and compound ones are; no others."""
+    shapes = {name: array.shape for name, array in arrays.items() if array.dtype.kind in kinds}
+    return shapes | {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind in "cV"}
 
 
 def _units(array: Any) -> str:
@@ -528,17 +502,13 @@ def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None
     }
     if key is not None and kinds == _NUMERIC:  # dates as the numbers that the file has
         found |= {name: _as_stored(array) for name, array in found.items() if " since " in _units(array)}
-    shapes = {name: array.shape for name, array in found.items() if array.dtype.kind in kinds}
-    others |= {name: array.dtype.name for name, array in found.items() if array.dtype.kind in "cV"}
     try:
-        array = physical(found[_chosen(shapes, key, path, others)].load())
+        array = physical(found[_chosen(_described(found, kinds) | others, key, path)].load())
     finally:
         for group in groups.values():
             group.close()
-    packed = [
-        name for name, place in array.coords.items() if place.dtype.kind in "buif" and _PACKING & set(place.attrs)
-    ]
-    return array.assign_coords({name: physical(array.coords[name].variable) for name in packed})
+    places = ((name, place) for name, place in array.coords.items() if place.dtype.kind in "buif")
+    return array.assign_coords({name: physical(place.variable) for name, place in places if _PACKING & {*place.attrs}})
 
 
 _READERS: dict[str, Callable[..., Any]] = {
@@ -639,8 +609,8 @@ def _equal_sums(F: NDArray[Any], axis: int) -> bool:
 
 
 def _evidence_of_smoothness(F: NDArray[Any]) -> str | None:
-    # Shares of the squared differences of two lines drawn at random. With these no data set of `randsmap.datasets`
-    # looks transposed, and the transposes of travelling and growing bumps do (tests/test_snapshots.py).
+    # shares of the squared differences of two lines drawn at random: with these no data set of `randsmap.datasets`
+    # looks transposed, and the transposes of travelling and growing bumps do (tests/test_snapshots.py)
     smooth, rough = 0.05, 0.5
     at = np.unique(np.linspace(0, len(F) - 2, 200).astype(int))  # read from a large file in a second
     rows, following = np.asarray(F[at], float), np.asarray(F[at + 1], float)
