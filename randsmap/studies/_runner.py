@@ -75,8 +75,7 @@ def run_study(
     quick : bool, default=False
         Three grid values, one draw for tuning, P = N/4 only, 2 runs, and the study's smaller data if it has them.
     runs : int, default=None
-        Independent draws of the features, over which medians are taken; by default 100 as in the paper. Raising it
-        later keeps the runs already done.
+        Independent draws of the features, over which medians are taken; None: 100. Runs already done are kept.
     decoders : sequence of str, default=None
         Labels of the decoders to run; by default all.
     seed : int, default=0
@@ -216,11 +215,7 @@ def _notes(study, chosen, findings, options):
     notes = [*study.notes, *findings, *NOTES["every"], *(NOTES["mass"] if study.conserves else [])]
     notes += [NOTES["searched"]] if any(case.searched for case in chosen) else []
     notes += [NOTES["ddm"].format(label=case.label) for case in chosen if case.by_map]
-    if options["split"] == "trajectory":
-        notes.append(NOTES["trajectory_split"])
-    elif study.has_trajectories:
-        notes.append(NOTES["random_split"])
-    return notes
+    return notes + ([NOTES[f"{options['split']}_split"]] if study.has_trajectories else [])
 
 
 def _cuts(study, chosen, options):
@@ -274,10 +269,8 @@ def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> lis
         last = len(names) if is_last else min(int(np.searchsorted(ends, ends[first] + size)), len(names))
         rows = np.flatnonzero(np.isin(trajectories, names[first:last]))
         if len(rows) < (1 if is_last else max(size, 1)):
-            raise ValueError(
-                f"{len(names)} trajectories are too few for parts of {sizes} samples "
-                "without a trajectory in two of them"
-            )
+            parts_of = f"parts of {sizes} samples without a trajectory in two of them"
+            raise ValueError(f"{len(names)} trajectories are too few for {parts_of}")
         parts.append(rng.permutation(rows)[:size])
         first = last
     return parts
@@ -293,35 +286,27 @@ def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], con
 
 
 def harmonics_map(
-    Y_train: Values,
-    F_train: Values,
-    Y_validation: Values,
-    F_validation: Values,
-    *,
-    weights: Sequence[float],
-    ranks: Sequence[int],
+    Y: Values, F: Values, Y_new: Values, F_new: Values, *, weights: Sequence[float], ranks: Sequence[int]
 ) -> Values:
     """Mean relative L2 validation error of double diffusion maps over w_2 and r, the paper's map (Figs. DM_GH_tuning).
 
     The weights w_2 are kernel widths in units of the median distance; the ranks r ascend, below the number of points.
     """
-    n = len(Y_train)
-    start = np.random.RandomState(0).standard_normal(n)  # so that the same bits come out again
-    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F_train))
+    start = np.random.RandomState(0).standard_normal(len(Y))  # so that the same bits come out again
+    errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F))
     for i, weight in enumerate(weights):
-        K, epsilon = gaussian_of_data(Y_train, None, weight)
+        K, epsilon = gaussian_of_data(Y, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
-        eigenvalues, V = eigenvalues[::-1], V[:, ::-1]
         # as in the decoder: harmonics divide by their eigenvalues, which would blow up round-off
-        kept = int(np.count_nonzero(eigenvalues > n * np.finfo(float).eps * eigenvalues[0]))
-        eigenvalues, V = eigenvalues[:kept], V[:, :kept]
-        harmonics = gaussian_kernel(Y_validation, Y_train, epsilon=epsilon) @ (V / eigenvalues)
-        coef, F_hat, done = V.T @ F_train, np.zeros_like(F_validation), 0
+        kept = int(np.count_nonzero(eigenvalues > len(Y) * np.finfo(float).eps * eigenvalues[-1]))
+        eigenvalues, V = eigenvalues[::-1][:kept], V[:, ::-1][:, :kept]
+        harmonics = gaussian_kernel(Y_new, Y, epsilon=epsilon) @ (V / eigenvalues)
+        coef, F_hat, done = V.T @ F, np.zeros_like(F_new), 0
         # all ranks together cost one decoding: each adds the harmonics that the one before lacks
         for j, rank in enumerate(ranks):
             F_hat += harmonics[:, done:rank] @ coef[done:rank]
             done = min(rank, kept)
-            errors[i, j] = scaled_l2(F_validation, F_hat, reference=reference).mean()
+            errors[i, j] = scaled_l2(F_new, F_hat, reference=reference).mean()
     return errors
 
 
@@ -401,8 +386,7 @@ class Part:
         if self._study.check_embedding is not None:
             latents = self._encoded(self._study.cases[0])["train"]
             found += self._study.check_embedding(latents, self._about, self._rows["train"])
-        tuned = next((case for case in self._chosen if case.encoder == "autotune"), None)
-        if tuned is not None:
+        for tuned in [case for case in self._chosen if case.encoder == "autotune"][:1]:
             found.append(f"The tuned encoder (N = {self._n_train}): {self._encoded(tuned)['encoder']}.")
         return found
 
@@ -427,16 +411,11 @@ class Part:
 
     def _encode(self, case):
         encoder, Y_train, seconds_fit = self._encoder(case)
-        blocks = [timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()]
-        latents = {
-            "train": Y_train,
-            "validation": encoder.transform(self._F_validation),
-            "test": np.concatenate([Y for Y, _ in blocks]),
-        }
+        blocks, seconds = zip(*(timed(lambda: encoder.transform(F)) for _, F in self._test_blocks()))
+        latents = Y_train, encoder.transform(self._F_validation), np.concatenate(blocks)
         # one memory layout, whatever encoders return: BLAS rounds by it
-        latents = {split: np.ascontiguousarray(Y) for split, Y in latents.items()}
-        seconds = {"seconds_fit": seconds_fit, "seconds_test": sum(seconds for _, seconds in blocks)}
-        return {**latents, **seconds, "encoder": repr(encoder)}
+        latents = dict(zip(("train", "validation", "test"), map(np.ascontiguousarray, latents)))
+        return {**latents, "seconds_fit": seconds_fit, "seconds_test": sum(seconds), "encoder": repr(encoder)}
 
     def _encoder(self, case):
         """A case's encoder, its training latents, seconds of its fit; after an interruption again, to the same bits."""
@@ -627,10 +606,10 @@ class Part:
         return {key: np.asarray(value) for key, value in arrays.items()}
 
     def _map_arrays(self):
-        case = next((case for case in self._chosen if case.by_map), None)
-        if case is None:
+        cases = [case for case in self._chosen if case.by_map]
+        if not cases:
             return {}
-        found = self._map(case)
+        found = self._map(cases[0])
         arrays = {f"ddm/{key}": value for key, value in found.items() if key != "seconds"}
         if self._study.starred is not None:
             arrays["ddm/starred"] = np.array(self._study.starred, dtype=float)
@@ -656,6 +635,4 @@ def _name(case, fraction):
 
 
 def _encoder_name(case):
-    if case.encoder is None:
-        return "encoder"
-    return case.encoder if case.encoder == "autotune" else type(case.encoder).__name__
+    return {None: "encoder", "autotune": "autotune"}.get(case.encoder, type(case.encoder).__name__)

@@ -201,26 +201,21 @@ def user_study(study: Study, path: Path) -> tuple[Study, Values]:
         try:
             fit_estimator(InvariantParameters(invariants="mass"), fields, fields.dtype)
         except ValueError as error:
-            raise ValueError(
-                f"{path}: {error}. The decoders of this study keep the sum of the cells; "
-                "scale every row to one sum, or use a study without (s-curve)"
-            ) from None
+            remedy = "scale every row to one sum, or use a study without (s-curve)"
+            raise ValueError(f"{path}: {error}. This study's decoders keep the sum of the cells; {remedy}") from None
     else:
         shown = tuple(min(j, M - 1) for j in range(3))
         view = View(shown, tuple(f"x{j + 1}" for j in shown))
     note = f"The data are {path.name}, {n} snapshots of {M} cells, split in the study's fractions"
-    changed = replace(
-        study,
-        title=f"{path.name} (M = {M}), in the protocol of the study {study.name}",
-        notes=(f"{note}; the paper's numbers do not belong to them.",),
-        sizes=user_sizes(study.sizes, n),
-        quick_sizes=None,
-        view=lambda about, n_cells: view,
-        data_options={"data": path},
-        has_trajectories=False,
-        check_embedding=None,
-    )
-    return changed, fields
+    changed: dict[str, Any] = {
+        "title": f"{path.name} (M = {M}), in the protocol of the study {study.name}",
+        "notes": (f"{note}; the paper's numbers do not belong to them.",),
+        "sizes": user_sizes(study.sizes, n),
+        "view": lambda about, n_cells: view,
+        "data_options": {"data": path},
+        **{"quick_sizes": None, "has_trajectories": False, "check_embedding": None},
+    }
+    return replace(study, **changed), fields
 
 
 def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
@@ -232,12 +227,12 @@ def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
         "DDM": "double-diffusion-maps",
     }
     mass = "mass" if conserves else None
-    cases = []
-    for suffix, encoder in (("", None), ("-encoder", "autotune")):
-        for name, family in families.items():
-            decoder = randsmap.AutoDecoder(families=family, invariants=mass, random_state=0)
-            cases.append(DecoderCase(f"{name}-auto{suffix}", decoder, encoder=encoder, extra=True, searched=True))
-    return tuple(cases)
+    auto = partial(randsmap.AutoDecoder, invariants=mass, random_state=0)
+    return tuple(
+        DecoderCase(f"{name}-auto{suffix}", auto(families=family), encoder=encoder, extra=True, searched=True)
+        for suffix, encoder in (("", None), ("-encoder", "autotune"))
+        for name, family in families.items()
+    )
 
 
 def paper_cases(
@@ -303,10 +298,8 @@ def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
         total = train + validation + test
         n_train, n_validation = (n_samples * part // total for part in (train, validation))
         if n_train < fewest:
-            raise ValueError(
-                f"{n_samples} samples give {n_train} for training (the study's fraction is "
-                f"{train / total:g}), expected at least {fewest}"
-            )
+            given = f"{n_train} for training (the study's fraction is {train / total:g})"
+            raise ValueError(f"{n_samples} samples give {given}, expected at least {fewest}")
         scaled.append((n_train, n_validation, n_samples - n_train - n_validation))
     return tuple(scaled)
 
@@ -360,18 +353,16 @@ def summary_statistics(F: Values, axes: Sequence[Values]) -> Values:
 
     NaN where negative values make a variance or a mass that is not positive. Densities need not be normalised.
     """
-    F = np.asarray(F).reshape(len(F), *(len(axis) for axis in axes))
+    F = np.asarray(F).reshape(len(F), *map(len, axes))
     columns = []
     with np.errstate(invalid="ignore", divide="ignore"):
         for i, x in enumerate(axes):
-            others = tuple(j + 1 for j in range(len(axes)) if j != i)
-            density = F.sum(axis=others)
+            density = F.sum(axis=tuple(j + 1 for j in range(len(axes)) if j != i))
             mass = density.sum(axis=1)
             mean = density @ x / mass
             offset = x - mean[:, None]
             variance, third = (np.einsum("ij,ij->i", density, offset**power) / mass for power in (2, 3))
-            # negative values of a reconstruction may leave no variance
-            variance = np.where(variance > 0, variance, np.nan)
+            variance[~(variance > 0)] = np.nan  # negative values of a reconstruction may leave none
             columns += [mean, variance, third / variance**1.5]
     return np.column_stack(columns)
 
@@ -407,8 +398,6 @@ def _as_tuples(value):
 def swiss_roll_study() -> Study:
     """The Swiss roll as the paper describes it, sparse (N = 1000) and dense (N = 2000).
 
-    Diffusion maps with alpha = 1, w_1 = 0.12 and d = 2.
-
     {study}
     """
     return _study("swiss-roll", lambda about, _: point_view(about, (0, 1, 2), ("x1", "x2", "x3")))
@@ -416,10 +405,10 @@ def swiss_roll_study() -> Study:
 
 @documented
 def s_curve_study() -> Study:
-    """The S-curve in 20 dimensions as the paper describes it.
+    """The S-curve in 20 dimensions as the paper describes it, N = 1000.
 
-    N = 1000; diffusion maps with alpha = 1, w_1 = 0.2 and d = 2. Eigenvectors by non-harmonic selection: the first and
-    the third, which the paper's caption names, do not resolve the width.
+    Eigenvectors by non-harmonic selection: the first and the third, which the paper's caption names, do not resolve the
+    width.
 
     {study}
     """
@@ -430,8 +419,7 @@ def s_curve_study() -> Study:
 def lwr_study() -> Study:
     """The traffic study (Lighthill, Whitham, Richards) as the paper describes it.
 
-    12000 snapshots of 100 trajectories, split at random into 2000 for training, 2000 for validation and 8000 for
-    testing; diffusion maps with alpha = 0 and d = 2.
+    12000 snapshots of 100 trajectories: 2000 for training, 2000 for validation and 8000 for testing.
 
     {study}
     """
@@ -448,8 +436,7 @@ def _traffic_view(about, _):
 def mri_study(image: str | os.PathLike[str] | None = None) -> Study:
     """The study of rotated images as the paper describes it.
 
-    3600 rotations of one image, 720 for training, 720 for validation and 2160 for testing; diffusion maps with alpha =
-    1, w_1 = 0.5 and d = 2.
+    3600 rotations of one image: 720 for training, 720 for validation and 2160 for testing.
 
     Parameters
     ----------
@@ -488,8 +475,7 @@ def _check_embedding(latents, about, rows):
 def hughes_study(normalization: str = "before") -> Study:
     """The study of Hughes's crowd in a corridor with an obstacle as the paper describes it.
 
-    30000 snapshots of 80 trajectories, split at random into 5000 for training, 5000 for validation and 20000 for
-    testing; diffusion maps with alpha = 1, w_1 = 0.4 and d = 10.
+    30000 snapshots of 80 trajectories: 5000 for training, 5000 for validation and 20000 for testing.
 
     Parameters
     ----------
