@@ -23,9 +23,9 @@ _TEXTS = {
 X : array-like (n, d)
     Latent coordinates, n >= 2.
 y : array-like (n, M) or (n, *shape)
-    Fields, one per row, of any shape, in which `predict` returns them; (n,) for a single cell. `predict`
-    returns a DataArray if y is one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are
-    read by blocks, except with solver="krylov", constraint="training" or weights, which need them as a whole.""",
+    Fields, one per row, of any shape, (n,) for a single cell; `predict` returns them in it, as a DataArray if y is
+    one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, except with
+    solver="krylov", constraint="training" or weights.""",
     "result_of_fit": """\
 Returns
 -------
@@ -35,8 +35,8 @@ Raises
 ------
 ValueError, TypeError
     If X or y is not a finite array of numbers of these shapes, a parameter is out of range, the fields do not satisfy
-    the invariants or, of an encoder, do not determine the coordinates, or (numpy.linalg.LinAlgError) a requested
-    factorisation fails. The estimator then keeps its state.""",
+    the invariants or determine the coordinates, or (numpy.linalg.LinAlgError) a factorisation fails. The estimator then
+    keeps its state.""",
     "raises_as_fit": """\
 Raises
 ------
@@ -61,8 +61,8 @@ cells : array-like of int (k,) or of bool (M,), or None
     Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask, which
     may have the field's shape. With bounds or invariant_values, or frozen, they cost as much as whole fields.""",
     "out": """\
-out : ndarray (n, M), float64, C-contiguous, or None
-    Where to put the fields, or products J v, in their shape or as rows; (n, k) for k cells.""",
+out : ndarray of the shape of the result, float64, C-contiguous, or None
+    Where to put the result; fields, and products J v, also as rows (n, M).""",
     "return_error": """\
 return_error : bool or "absolute"
     Return a tuple of the fields and, (n,), how far each may be off: its relative L2 error (in the norm of the cells'
@@ -71,12 +71,6 @@ return_error : bool or "absolute"
     at most 1 + |f_hat| / |f| with the smallest training field. See docs/errors.md.
 coverage : float
     The probability, of points as the training points are; above 0, at most 1.""",
-    "out_jacobian": """\
-out : ndarray (n, M, d) or (n, *field_shape_, d), float64, C-contiguous, or None
-    Where to put the derivatives; (n, k, d) for k cells.""",
-    "out_vjp": """\
-out : ndarray (n, d), float64, C-contiguous, or None
-    Where to put the products.""",
     "directions": """\
 V : array-like (n, d) or (d,)
     A direction for each point, or one for all.""",

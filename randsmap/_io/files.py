@@ -36,15 +36,12 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 def is_stream(path: str | os.PathLike[str]) -> bool:
     """True if `path` is written in place: a pipe, a device, or the file that standard output goes to."""
-    try:
-        status = os.stat(expanded(path))
-    except OSError:
-        return False
-    if not stat.S_ISREG(status.st_mode):
-        return not stat.S_ISDIR(status.st_mode)
+    path = expanded(path)
+    if not os.path.isfile(path):
+        return os.path.exists(path) and not os.path.isdir(path)
     for descriptor in (1, 2):  # /dev/stdout > file
         with contextlib.suppress(OSError):
-            if os.path.samestat(status, os.fstat(descriptor)):
+            if os.path.samestat(path.stat(), os.fstat(descriptor)):
                 return True
     return False
 
@@ -52,8 +49,8 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
 def writable_target(path: str | os.PathLike[str]) -> Path:
     """The file that a write to `path` makes or replaces: the last of a chain of links.
 
-    OSError if its folder is missing, it is a folder, or its mode or that of its folder, in which a temporary file is
-    made, forbids writing (for the superuser: to everybody).
+    OSError if its folder is missing, it is a folder, or it or its folder may not be written (for the superuser: by
+    anybody).
     """
     path = expanded(path)
     stream = is_stream(path)
@@ -196,9 +193,8 @@ def _reserve(file, start, size):
             if error.errno not in _CANNOT_RESERVE:
                 raise
     for at in range(start, start + size, CHUNK):  # write what is there: holes are filled
-        length = min(CHUNK, start + size - at)
         file.seek(at)
-        content = file.read(length)
+        content = file.read(min(CHUNK, start + size - at))
         file.seek(at)
         file.write(content)
 

@@ -11,10 +11,10 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from io import BufferedReader
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +33,15 @@ _OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "fun
 _Elements = Iterator[tuple[int, memoryview]]
 
 
-@dataclass(frozen=True)
-class MatArray:
+class MatArray(NamedTuple):
     """An array of a file: "numbers" or its other kind, its shape, and the function that reads numbers or text."""
 
     kind: str
     shape: tuple[int, ...]
     read: Callable[[], NDArray[Any]]
+
+
+_Named = Iterator[tuple[str, MatArray]]
 
 
 def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
@@ -193,8 +195,7 @@ def _text(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[np
 def _cells(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[np.object_]:
     """The texts in an array of cells that holds nothing else."""
     texts = []
-    for _ in range(math.prod(shape)):
-        kind, content = next(elements)
+    for kind, content in islice(elements, math.prod(shape)):
         _, cell, _ = _array(content, order)
         if kind != _MATRIX or cell.kind != "char":
             raise ValueError(f"a cell holds {cell.kind}, expected text")
@@ -202,18 +203,16 @@ def _cells(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[n
     return np.array(texts, dtype=object)
 
 
-def _members(
-    name: str, struct: MatArray, elements: _Elements, order: str, depth: int = 0
-) -> Iterator[tuple[str, MatArray]]:
+def _members(name: str, struct: MatArray, elements: _Elements, order: str, depth: int = 0) -> _Named:
     """(name/field, array) of what is in a struct, as HDF5 names it; an array of structs is one."""
     length = int(_integers(elements, order)[:1].sum())
     fields = bytes(next(elements)[1])
     # each struct in a struct is a call, of which Python allows about 1000
     if depth > 50 or (fields and (length < 1 or len(fields) % length)):
         raise ValueError(f"the struct {name} is damaged")
-    if math.prod(struct.shape) != 1 or not fields:
-        if math.prod(struct.shape) and fields:
-            yield name, struct
+    if math.prod(struct.shape) > 1 and fields:
+        yield name, struct
+    if math.prod(struct.shape) != 1:
         return
     for start in range(0, len(fields), length):
         kind, content = next(elements)

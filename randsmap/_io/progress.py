@@ -18,7 +18,8 @@ _open = threading.local()  # .bars: how many this thread has open
 def show_progress(show: bool = True) -> Iterator[None]:
     """Show the progress of long computations on the standard error stream, in a ``with`` block.
 
-    A terminal or a notebook shows a bar, a log one line when the work is done.
+    A terminal or a notebook shows a bar, a log one line when the work is done. It applies to this thread (or asyncio
+    task). Functions with a parameter ``progress`` open it themselves.
 
     Parameters
     ----------
@@ -28,11 +29,6 @@ def show_progress(show: bool = True) -> Iterator[None]:
     Yields
     ------
     None
-        It is a context manager.
-
-    Notes
-    -----
-    It applies to this thread (or asyncio task). Functions with a parameter ``progress`` open it themselves.
 
     Examples
     --------
@@ -55,9 +51,7 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
 class ProgressBar(AbstractContextManager["ProgressBar"]):
     """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`."""
 
-    def __init__(
-        self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True
-    ) -> None:
+    def __init__(self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True):
         # `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done
         self._total, self._what, self._unit = total, what, unit and f" {unit}"
         self._stream = sys.stderr if _shown.get() else None
@@ -95,12 +89,11 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         elif self._outermost:
             from tqdm import tqdm
 
-            number = (
-                f"{100 * self._done // self._total}% {self._done}/{self._total}" if self._total else f"{self._done}"
-            )
+            share, of = (f"{100 * self._done // self._total}% ", f"/{self._total}") if self._total else ("", "")
             elapsed = tqdm.format_interval(time.monotonic() - self._start)
+            text = f"{self._what}: {share}{self._done}{of}{self._unit} [{elapsed}]"
             with contextlib.suppress(OSError):  # nobody reads it
-                print(f"{self._what}: {number}{self._unit} [{elapsed}]", file=self._stream, flush=True)
+                print(text, file=self._stream, flush=True)
         self._stream = None
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,7 @@ import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ _VALUE = re.compile(
 _COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#+[,;|\t]).*", re.DOTALL)
 _LINE = re.compile(r"^\s*#.*", re.DOTALL)  # run #1 is a label
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
+_THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2}[,.]\d{3}\s*")
 _LONGEST = 1 << 20  # characters of all names of columns that a model file keeps
+_Numbered = list[tuple[int, str]]  # lines with their numbers
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
 
@@ -111,9 +114,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
     table = Table.of(values, _index(labels) if named else None, _index(titles))
     for what, there in (("rows", len(table)), ("columns", width)):
         if int(stated.get(what, there)) != there:
-            raise ValueError(
-                f"its head states {stated[what]} {what}, it has {there}: it may be cut off. Write it again"
-            )
+            raise ValueError(f"its head states {stated[what]} {what}, it has {there}: it may be cut off")
     if fields and key is None and not levels and table.shape[1] > 3 and len(table) > 4 and _rises(values[:100].T)[1]:
         _assume(path, "its first line rises evenly as no other does: begin it with # if it has positions of cells")
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
@@ -121,9 +122,8 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
         leave = int(bool(fields and levels))
         _assume(path, f"the first column counts the rows and is {'left out' if leave else 'read as values'}")
         table = Table.of(values[:, leave:], columns=_index(titles[leave:]))
-    elif fields and key is None and not timed and table.shape[1] > 1 and len(table) > 4:
-        if _rises(values[:100]).any():
-            _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
+    elif fields and key is None and not timed and table.shape[1] > 1 and len(table) > 4 and _rises(values[:100]).any():
+        _assume(path, "its first column rises as no other does, and is taken for a cell: name it t if it has times")
     return table
 
 
@@ -162,9 +162,7 @@ def _assume(path: Path, text: str) -> None:
 
 
 # -- Lines and their entries ---------------------------------------------------------------------------
-def _lines(
-    path: Path, passed_over: list[tuple[int, str]], comment: re.Pattern[str] = _COMMENT
-) -> Iterator[tuple[int, str]]:
+def _lines(path: Path, passed_over: _Numbered, comment: re.Pattern[str] = _COMMENT) -> Iterator[tuple[int, str]]:
     """The numbered lines of a text without comments and empty ones; lines that are comments go to the list."""
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
@@ -223,10 +221,9 @@ def _separator(lines: Sequence[str]) -> str | None:
 def _number(word: str) -> float | None:
     """The number that a word is, None for another word."""
     double = _DOUBLE.fullmatch(word)
-    try:
+    with suppress(ValueError):
         return float(f"{double[1]}e{double[2]}" if double else word.replace("_", "x"))  # Python reads 1_000
-    except ValueError:
-        return None
+    return None
 
 
 def _counts(words: Sequence[str]) -> bool:
@@ -260,11 +257,8 @@ def _index(words: Sequence[str]) -> Any:
 
 def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], separator: str | None, width: int) -> None:
     """Warn of two columns of integers that may be one of decimal commas; ValueError if they probably are."""
-    if (
-        separator != ","
-        or width != 2
-        or not all(re.fullmatch(r"\s*[-+]?\d+,\d+([edq][-+]?\d+)?\s*", line, re.I) for line in lines)
-    ):
+    pair = re.compile(r"\s*[-+]?\d+,\d+([edq][-+]?\d+)?\s*", re.IGNORECASE)
+    if separator != "," or width != 2 or not all(map(pair.fullmatch, lines)):
         return
     if any(len(level) == 1 for level in levels) or any(re.search(r",(0\d|\d\d+[edq])", line, re.I) for line in lines):
         raise ValueError("its commas may be decimal commas: write points, or end each line with a semicolon")
@@ -281,7 +275,7 @@ def _numbers(
     """
     values, begin, commas, points, thousands = array("d"), 0, 0, 0, separator != ","
     labels: list[str] = []
-    passed_over: list[tuple[int, str]] = []
+    passed_over: _Numbered = []
     for number, text in islice(_lines(path, passed_over), passed, None):
         words = _entries(text, separator) if '"' in text or "'" in text else text.split(separator)
         if len(words) != n_entries:
@@ -296,9 +290,7 @@ def _numbers(
             commas, points = commas or ("," in seen and number), points or ("." in seen and number)
             if commas and points:
                 raise ValueError(f"line {commas} has a comma in a number, and line {points} a point: write one of them")
-            thousands = thousands and all(
-                re.fullmatch(r"\s*[-+]?[1-9]\d{0,2}[,.]\d{3}\s*", word) for word in words if "," in word or "." in word
-            )
+            thousands = thousands and all(_THOUSANDS.fullmatch(word) for word in words if "," in word or "." in word)
             words = [word.replace(",", ".") for word in words] if "," in seen else words
         size = len(values)
         try:
@@ -357,10 +349,8 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
             is_level = _counts(words[1:]) or any(kind.fullmatch(words[0]) for kind in (TIME, _INDEX))
             certain = bool(is_level or words[0])
         if not certain:
-            raise ValueError(
-                f"line {k + 1} of what it holds may have names or values. Begin it with # if it has names; "
-                "write 1.0 for 1 if it has values"
-            )
+            remedy = "Begin it with # if it has names; write 1.0 for 1 if it has values"
+            raise ValueError(f"line {k + 1} of what it holds may have names or values. {remedy}")
         if not is_level:
             break
         levels.append(words)
@@ -421,12 +411,9 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[in
             break
         timed = timed or bool(name)
         what, name = ("times", name) if name else ("numbers", "/".join(filter(None, own)))
-        _assume(
-            path,
-            f"the {'first' if skipped == start else 'next'} column, {name!r}, is taken for the {what} of the snapshots "
-            f"and left out of the fields; key {name!r} reads it (--parameters {path} --parameters-key {name!r}). "
-            "Rename it if it is a cell",
-        )
+        taken = f"{name!r}, is taken for the {what} of the snapshots and left out of the fields; key {name!r}"
+        remedy = f"reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell"
+        _assume(path, f"the {'first' if skipped == start else 'next'} column, {taken} {remedy}")
         skipped += 1
     plain = [k for k in range(skipped, len(kinds)) if "0" not in kinds[k]]  # or the only one without a number
     for k in range(skipped + 1, len(names)):

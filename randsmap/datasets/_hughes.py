@@ -79,9 +79,8 @@ class HughesSolver:
 
     Notes
     -----
-    The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps), since one flux
-    serves both sides of a face. Densities are never negative, and exactly 0 in obstacles. People who cannot reach the
-    exit stay where they are.
+    The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps). Densities are
+    never negative, and exactly 0 in obstacles. People who cannot reach the exit stay where they are.
 
     References
     ----------
@@ -153,7 +152,7 @@ class HughesSolver:
         Parameters
         ----------
         density : array_like (nx * ny,) or (n, nx * ny)
-            Densities as `solve` takes and returns them.
+            As of `solve`.
 
         Returns
         -------

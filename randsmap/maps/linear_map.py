@@ -647,7 +647,7 @@ def jacobian(
 ) -> NDArray[np.float64]:
     """Derivatives of the decoded fields with respect to the latent coordinates.
 
-    {latents} {cells} {out_jacobian} {returns_jacobian} {raises}
+    {latents} {cells} {out} {returns_jacobian} {raises}
 
     Notes
     -----
@@ -677,7 +677,7 @@ def vjp(
 ) -> NDArray[np.float64]:
     """Products J^T u of the transposed Jacobians with vectors: the gradient of u . f in the latents.
 
-    {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises}
+    {latents} {functionals} {cells} {out} {returns_vjp} {raises}
     """
     X, cells = self.checked_latents(X, U=U), self._checked_cells(cells)
     return self.linear_map.vjp(X, self._field_shape.vectors(U, "U", cells), cells, out, self.field_shape_)

@@ -168,7 +168,7 @@ class TangentDerivatives:
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Derivatives of the fields with respect to the latents, or parameters: `jvp` along each of these.
 
-        {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
+        {latents} {cells} {out} {returns_jacobian} {raises_derivative}
         """
         along, points, shape = self._along(X, cells)
         out = jacobian_output(out, np.asarray(X), shape, points.shape[1])
@@ -196,7 +196,7 @@ class TangentDerivatives:
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Products J^T u of the transposed Jacobians with vectors of fields, at the cost of `jacobian`.
 
-        {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}
+        {latents} {functionals} {cells} {out} {returns_vjp} {raises_derivative}
         """
         check_samples(X=X, U=U)
         along, points, shape = self._along(X, cells)

@@ -393,7 +393,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     def jacobian(self, X: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Derivatives of `inverse_transform` with respect to the latents.
 
-        {latents} {cells} {out_jacobian} {returns_jacobian} {raises_derivative}
+        {latents} {cells} {out} {returns_jacobian} {raises_derivative}
         """
         derivative, given = self._decoding("jacobian", cells=cells, out=out)
         J = derivative(latents_of(X, self.encoder_), **given)
@@ -416,7 +416,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     def vjp(self, X: ArrayLike, U: ArrayLike, *, cells: ArrayLike | None = None, out: _Values | None = None) -> _Values:
         """Products J^T u of the transposed Jacobians of `inverse_transform` at latents X with vectors of fields.
 
-        {latents} {functionals} {cells} {out_vjp} {returns_vjp} {raises_derivative}
+        {latents} {functionals} {cells} {out} {returns_vjp} {raises_derivative}
         """
         derivative, given = self._decoding("vjp", cells=cells, out=out)
         check_samples(X=X, U=U)
