@@ -209,6 +209,44 @@ def first_paragraph(thing):
     return " ".join((inspect.getdoc(thing) or "").partition("\n\n")[0].split())
 
 
+# names that belong together, and the guides of each: "See also" at the end of their pages
+RELATED = [
+    ("AutoDecoder RANDSMAPDecoder RFNNDecoder KernelDecoder DoubleDiffusionMapsDecoder KNNDecoder BlendedDecoder "
+     "ConservativeRegressor", "decoders guarantees errors embedding"),
+    ("ManifoldModel ParametricModel ShiftRegistration QuantileRegistration", "start tuning parameters moving-fields"),
+    ("SampledModel sample_cells stencil LatentForecast", "reduced-models forecasts"),
+    ("POD DiffusionMaps Isomap encoders.estimate_n_components", "tuning sparse-diffusion-maps"),
+    ("FourierFeatures MaternFeatures MultiscaleFourierFeatures SigmoidFeatures MonomialFeatures", "decoders tuning"),
+    ("autotune tune leave_one_out tuning.choose_parametric AutoDecoder", "tuning"),
+    ("project_bounds ConservativeRegressor", "guarantees"),
+    ("metrics.relative_l2 metrics.relative_linf metrics.scaled_l2 metrics.scaled_linf metrics.conservation_error "
+     "model.reconstruction_errors", "notation"),
+    ("read_snapshots load persistence.save", "files text-files shapes"),
+    ("model.calibrate ExtrapolationWarning", "errors extrapolation"),
+    ("FrozenDecoder FrozenModel get_include", "embedding"),
+    ("export.fmu export.onnx jax.decoder torch.decoder", "exporting"),
+    ("distributed.fit distributed.fit_model distributed.transform distributed.inverse_transform distributed.score "
+     "distributed.from_npy", "distributed large"),
+    ("reports.write_model_report", "reports"),
+    ("LWRSolver HughesSolver solve_eikonal datasets.make_lwr datasets.make_hughes", "studies"),
+    ("set_num_threads get_num_threads show_progress", "installation"),
+]  # fmt: skip
+
+
+def see_also(name):
+    """Lines of reStructuredText: the other names of the groups of `name`, with their summaries, and guides."""
+    lines = []
+    for names, guides in ((names.split(), guides.split()) for names, guides in RELATED):
+        if name.removeprefix("randsmap.") in names:
+            others = [other for other in names if f"randsmap.{other}" != name and f"randsmap.{other}" not in lines]
+            for other in others:
+                summary = [first_paragraph(OBJECTS[f"randsmap.{other}"])]
+                escape_mathematics(None, "", "", None, None, summary)
+                lines += [f"   :py:obj:`{other} <randsmap.{other}>`", f"      {summary[0]}"]
+            lines += ["   Guides", "      " + ", ".join(f":doc:`/{guide}`" for guide in guides)]
+    return [".. seealso::", "", *lines, ""] if lines else []
+
+
 def write_if_changed(path, text):
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -415,8 +453,13 @@ def list_other_pages(app, docname, source):
 
 
 def list_members(app, what, name, obj, options, lines):
-    """The table of a class's members, before its parameters."""
+    """See also, before the examples, and the table of a class's members, before its parameters."""
     own = {id(thing): name for name, thing in OBJECTS.items()}.get(id(obj))
+    if own:
+        examples = next(
+            (number for number, line in enumerate(lines) if line.startswith(".. rubric:: Examples")), len(lines)
+        )
+        lines[examples:examples] = ["", *see_also(own)]
     if what != "class" or not MEMBERS.get(own):
         return
     table = [".. list-table::", "   :widths: auto", "   :class: members", ""]

@@ -91,7 +91,7 @@ def manifold_model(fields, n_components):
 
 
 def sampled_model(model, cells, angle):
-    """The reduced model of the flow in a direction: it sees the field in the cells and beside them."""
+    """The reduced model of the flow in a direction: it evaluates the field in the cells and their neighbours."""
     needed, beside = randsmap.stencil(cells, (N, N), [(0, 0), (-1, 0), (1, 0), (0, -1), (0, 1)])
     return randsmap.SampledModel(model, lambda t, f: rate(*f[beside].T, angle), cells, stencil=needed)
 

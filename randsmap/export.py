@@ -213,7 +213,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     The graph has the functions of the latents, the coefficients, and the projection on the invariants, twice. What it
-    does not have are sums in twice the precision: the mass is right to some 1e-15 of the sum of magnitudes, in place of
+    does not have are sums in twice the precision: the mass is right to some 1e-15 of the sum of magnitudes, instead of
     a few ulp (docs/exporting.md has measurements). It does not refuse latents that are not finite or too far away. Of a
     table it has the functions that the table was made of. Where the invariants vary, ``invariant_values`` (n, q) is a
     second input.
@@ -282,7 +282,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         make.make_tensor_value_info(name, double, size) for name, size in {**inputs, "field": ["n", *shape]}.items()
     ]
     graph = make.make_graph(nodes, "randsmap", ends[:-1], ends[-1:], constants)
-    # what onnxruntime 1.15 reads, too
+    # which onnxruntime 1.15 also reads
     model = make.make_model(graph, producer_name="randsmap", opset_imports=[make.make_opsetid("", 17)], ir_version=8)
     library.checker.check_model(model)
     write_atomically(path, lambda file: file.write(model.SerializeToString()))

@@ -53,7 +53,7 @@ _documented = partial(document, texts=_TEXTS)
 
 @_documented
 def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2 (paper, Eq. D.1, e_2).
+    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
 
     {fields} {weights} {relative} {errors}
 
@@ -72,7 +72,7 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike
 
 @_documented
 def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
-    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf (paper, Eq. D.1, e_inf).
+    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
 
     {fields} {relative} {errors}
 
@@ -133,7 +133,7 @@ def scaled_linf(
 def conservation_error(
     y_true: ArrayLike, y_pred: ArrayLike, *, invariants: str | ArrayLike = "mass"
 ) -> NDArray[np.float64]:
-    """Absolute error of the invariants of each field, max_j |C_j.f_hat - C_j.f| (paper, Eq. D.1, e_con).
+    """Absolute error of the invariants of each field, the largest |C_j^T f_hat - C_j^T f|.
 
     Parameters
     ----------

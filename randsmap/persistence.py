@@ -187,7 +187,7 @@ class _Writer:
         if id(value) in self._known:
             return self._known[id(value)][0]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        # of batches the solution is stored in place of the sums
+        # of batches the solution is stored instead of the sums
         stored = value.storable() if hasattr(value, "storable") else value
         entry = {"class": name}
         for part, values in (("params", params), ("state", self._state(stored, path, params))):
@@ -217,7 +217,7 @@ class _Writer:
             raise TypeError(f"{path} is nested too deeply for a model file")
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = float(value) if value.dtype.kind == "f" else value.item()
-        elif isinstance(value, numbers.Real) and not isinstance(value, (bool, np.generic)):  # fractions, too
+        elif isinstance(value, numbers.Real) and not isinstance(value, (bool, np.generic)):  # also fractions
             value = int(value) if isinstance(value, numbers.Integral) else float(value)
         if value is None or type(value) in (bool, int, str):
             return value
@@ -225,7 +225,7 @@ class _Writer:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
-        if hasattr(value, "__array__") and not isinstance(value, (np.memmap, np.ma.MaskedArray)):  # labelled, too
+        if hasattr(value, "__array__") and not isinstance(value, (np.memmap, np.ma.MaskedArray)):  # also labelled
             value = np.asarray(value)
             value = np.array(value.tolist()) if value.dtype.kind == "O" else value
         if type(value) is np.ndarray and value.dtype.char in "Ug":  # as what they hold

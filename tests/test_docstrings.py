@@ -78,6 +78,13 @@ def missing_sections(thing, *needed):
 
 
 @pytest.mark.parametrize("name", THINGS)
+def test_the_summary_is_one_sentence(name):
+    """The index of the reference shows the text up to the first full stop."""
+    summary = inspect.getdoc(THINGS[name]).partition("\n\n")[0]
+    assert summary.endswith(".") and not re.search(r"\.\s", summary), summary
+
+
+@pytest.mark.parametrize("name", THINGS)
 def test_public_names_have_all_sections(name):
     """Parameters, what comes back, errors and an example; of methods all but the example, which the class has."""
     thing, short = THINGS[name], name.rpartition(".")[2]

@@ -980,5 +980,5 @@ def test_a_column_of_labels_that_reset_index_makes_is_no_number_of_a_sample():
         (lambda: randsmap.POD(2).fit(fields.reset_index()), "X"),
         (lambda: randsmap.KernelDecoder(cell_weights=fields.loc[0].reset_index()).fit(Y, fields), "cell_weights"),
     ):
-        with pytest.raises(ValueError, match=f"{name} has a column 'index' beside others.*set_index.*drop"):
+        with pytest.raises(ValueError, match=f"{name} has a column 'index' next to others.*set_index.*drop"):
             call()

@@ -3,7 +3,7 @@
     pip install '.[peers]'
     python benchmarks/peers/compare.py                      # everything that is installed
     python benchmarks/peers/compare.py --pyclaw PYTHON --datafold PYTHON
-    python benchmarks/peers/compare.py --markdown           # the table of docs/speed.md, at two instruction levels
+    python benchmarks/peers/compare.py --markdown           # a table at two levels, to docs/speed-tables.md
     python benchmarks/peers/compare.py --only kernel --markdown -        # some rows of it, printed
     python benchmarks/peers/compare.py --check              # nightly: exit status 1 where rows miss their goals
 
@@ -1063,9 +1063,9 @@ def main():
     parser.add_argument(
         "--markdown",
         nargs="?",
-        const=str(HERE.parents[1] / "docs" / "speed.md"),
+        const=str(HERE.parents[1] / "docs" / "speed-tables.md"),
         metavar="FILE",
-        help="write the table of two instruction levels into FILE (default docs/speed.md; -: print it)",
+        help="write the table of two instruction levels into FILE (default docs/speed-tables.md; -: print it)",
     )
     parser.add_argument("--check", action="store_true", help="exit status 1 and a list where rows miss their goals")
     parser.add_argument("--json", action="store_true", help="print a JSON object a row")

@@ -1,7 +1,7 @@
 """Encoder and decoder of randsmap as a reduction of EZyRB, and a decoder as an approximation.
 
 EZyRB has snapshots as columns in a `Reduction`; `ManifoldReduction` turns them over. `DecoderApproximation` makes any
-decoder a map from parameters to latents. Both go into EZyRB's `ReducedOrderModel` in place of its own.
+decoder a map from parameters to latents. Both go into EZyRB's `ReducedOrderModel` instead of its own.
 
     pip install ezyrb               # brings torch
     python examples/adapters/ezyrb_reduction.py

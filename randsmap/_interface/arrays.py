@@ -237,7 +237,7 @@ def refuse_unreadable(X: Any, name: str) -> None:
     if hasattr(X, "iloc") and X.ndim == 2 and X.shape[1] > 1 and str(X.columns[0]) in ("index", "level_0"):
         column = repr(str(X.columns[0]))
         remedy = f"make labels of it by set_index({column}), or leave it out by drop(columns={column})"
-        raise ValueError(f"{name} has a column {column} beside others, as reset_index() makes it of labels: {remedy}")
+        raise ValueError(f"{name} has a column {column} next to others, as reset_index() makes it of labels: {remedy}")
     parts = X if isinstance(X, (list, tuple)) else ()
     if any(axes_of(part) and part.ndim for part in parts):
         what, remedy = type(X).__name__, "give one array, from xarray.concat(..., 'sample') or pandas.DataFrame"

@@ -70,7 +70,7 @@ class FieldShape:
         shape = np.shape(V)
         self.compare(V, name, samples=len(shape) > 1 and shape != self.shape)
         if len(self.shape) > 1 and shape[-len(self.shape) :] == self.shape and len(shape) <= len(self.shape) + 1:
-            return np.asarray(V).reshape(*shape[: -len(self.shape)], self.n_cells)  # of no rows, too
+            return np.asarray(V).reshape(*shape[: -len(self.shape)], self.n_cells)  # also of no rows
         return V
 
     def cells(self, cells: Any, name: str = "cells") -> Any:

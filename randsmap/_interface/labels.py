@@ -92,7 +92,7 @@ class Labels:
             if key is None:
                 continue
             their_axes, their_kind, there, index = theirs[key]
-            # beside an index, other coordinates need not be the same: they may be measured
+            # next to an index, other coordinates need not be the same: they may be measured
             if len(keys) == 1 and not index and all((axis,) in indexed for axis in axes):
                 continue
             if isinstance(key, str) and (axes != their_axes or here.shape != there.shape):
@@ -271,7 +271,7 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
     both = {here.dtype.kind, there.dtype.kind}
     if here.shape != there.shape:  # the shapes are checked elsewhere
         return
-    counted = "range" in kinds or both == {"i", "U"}  # integers beside names may be of a part of what was counted
+    counted = "range" in kinds or both == {"i", "U"}  # integers next to names may be of a part of what was counted
     if counted and not np.array_equal(*np.sort([here, there])):
         return
     if "f" in both and not both - set("iuf"):

@@ -51,7 +51,7 @@ _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNOR
 class Table(np.ndarray):
     """An array with labels of its rows and, of a matrix, its columns, as a text has them; None: it has none.
 
-    Some of its rows have them, too, and its transpose; what else is chosen or computed of it has none.
+    Some of its rows and its transpose have them; what else is chosen or computed of it has none.
     """
 
     row_names: Any = None

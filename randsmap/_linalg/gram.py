@@ -239,8 +239,8 @@ class Cholesky:
     """Cholesky of Phi^T Phi + lambda I (paper Eq. 15), or with `dual` of Phi Phi^T + lambda I (Eq. 16).
     Phi is less its mean where the bias is not penalised.
 
-    With `auto`, results are None where the round-off of the Gram matrix is felt by more than 1e-6, or the factorisation
-    fails; otherwise a failure is an error. `keep`: other lambdas will be asked for.
+    With `auto`, results are None where round-off changes them by more than 1e-6, or the factorisation fails. Otherwise
+    a failure is an error. `keep`: other lambdas will be asked for.
     """
 
     def __init__(self, rows: Any, *, dual: bool = False, auto: bool = True, keep: bool = False) -> None:

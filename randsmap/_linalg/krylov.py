@@ -145,7 +145,7 @@ class Krylov:
         return Solution(A, "krylov", n_iter)
 
     def _half_power(self, W):
-        """T^-1/2 W, with T = (N + lambda I) / (mu + lambda) on N's modes and 1 beside them."""
+        """T^-1/2 W, with T = (N + lambda I) / (mu + lambda) on N's modes and 1 elsewhere."""
         with blas_threads():
             W = np.ascontiguousarray(W)
             coefficients = cross(self._U, W)

@@ -337,7 +337,7 @@ class ProjectionTable:
     higher degree in the interpolants say that more than `accuracy` is missed, the functions are evaluated. Reference:
     L. N. Trefethen, Multivariate polynomial approximation in the hypercube, Proc. AMS 145 (2017).
 
-    A fit of n = 1e6 latents takes 15 s in place of 40 s.
+    A fit of n = 1e6 latents takes 15 s instead of 40 s.
     """
 
     def __init__(

@@ -477,7 +477,7 @@ class FactoredRows(Rows):
     def factor(cls, F: _Values, beside: _Values, free: NDArray[np.bool_], origin: Any = None) -> Self | None:
         """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
 
-        Q spans the independent rows `beside` (q, M) too, which are 0 outside the cells S = `free` (M,).
+        Q also spans the independent rows `beside` (q, M), which are 0 outside the cells S = `free` (M,).
         """
         # A QR factorisation whose pivots are panels of 64 rows: the rows of which most is missing, by the estimate
         # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g, of ten too small by a factor of 100 once in 1e8 rows. The
@@ -593,7 +593,7 @@ def field_span(
 
     It spans the correction's directions and the fields, and has few dimensions if they have (`FactoredRows`), otherwise
     q + n (`ReflectedRows`), for which as many cells must not be constant. With `few` it is None in the second case. No
-    Gram matrix is formed. The AffineInvariants, or None, come in its coordinates, too. It is orthonormal in the norm of
+    Gram matrix is formed. The AffineInvariants, or None, are in its coordinates. It is orthonormal in the norm of
     the cells' weights: other fields are given to it `in_norm`.
     """
     M = F.shape[1]

@@ -1,4 +1,4 @@
-"""Hook of PyInstaller: modules that are imported by name or by compiled ones, and files that are read beside them."""
+"""Hook of PyInstaller: modules that are imported by name or by compiled ones, and files that are read with them."""
 
 from PyInstaller.utils.hooks import collect_data_files, collect_submodules
 

@@ -670,7 +670,7 @@ def _read(arguments, read, shapes, expectation):
 
 
 def _parameters_of(arguments, snapshots, width=None):
-    """Parameters (n, p) of --parameters, or None; where the snapshots are columns, theirs may be, too."""
+    """Parameters (n, p) of --parameters, or None; where the snapshots are columns, theirs may be as well."""
     path, n = arguments.parameters, len(snapshots)
     if path is None:
         return None

@@ -224,7 +224,7 @@ def run_trajectories(run: Callable[[slice, threading.Event], object], n: int, si
 
     try:
         _parallel.parallel_rows(task, n, size)
-    finally:  # while the caller waits for the other threads, too
+    finally:  # also while the caller waits for the other threads
         stopped.set()
 
 

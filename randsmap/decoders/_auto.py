@@ -53,7 +53,7 @@ _MAPS: dict[str, Any] = {
 GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = KERNELS
 POLYNOMIAL, KNN, DOUBLE_DIFFUSION_MAPS = "polynomial", "k-nn", "double-diffusion-maps"
 FAMILIES = (*_MAPS, POLYNOMIAL, *KERNELS, KNN, DOUBLE_DIFFUSION_MAPS)
-_SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing, but for lambda
+_SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing except lambda
 _UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
@@ -120,7 +120,7 @@ class Trial:
 
     @cached_property
     def identity(self) -> Any:
-        """Equal for trials that are the same but for that value."""
+        """Equal for trials that are the same except for that value."""
         logs = np.log(self.scales)
         if self.family in _SCALE_FREE:
             logs = logs - logs[0]

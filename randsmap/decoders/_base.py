@@ -618,7 +618,7 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
         X : array-like (n, d)
             Latent coordinates, n >= 2.
         least : float, default=0.0
-            The smallest lambda that it is for: where it pays, random features go without eigenvalues below the
+            The smallest lambda that it is for: where it is faster, random features go without eigenvalues below the
             decoder's `tol` (None: 1e-8) times that.
 
         Returns

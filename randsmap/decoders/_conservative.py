@@ -119,7 +119,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     estimator_ : regressor
         The fitted clone.
     n_features_in_ : int
-        Number of columns of X, if the regressor says so.
+        Number of columns of X, if the regressor knows it.
 
     Examples
     --------

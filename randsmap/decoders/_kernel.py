@@ -181,7 +181,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     ----------
     coef_ : ndarray (n+1, M) or (n+d+1, M)
         Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
-        (y - mean) / length_scale; the first row is the bias. With fewer centres y_1, ..., y_m, m in place of n.
+        (y - mean) / length_scale; the first row is the bias. With fewer centres y_1, ..., y_m, m instead of n.
     solver_ : {"cholesky", "eigenvalues", "sums"}
         The second if the round-off of the kernel matrix would change the result by more than 1e-6,
         eps |K| > 1e-6 lambda; the third with `n_centers`.
@@ -275,7 +275,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         dual, tail, F = fit.dual(X[some]), fit.tail(X[some]), F.centred() if fit.free_bias else F
         eigenvalues, V, _ = dual.modes
         t, W = tail.shape[1], V / np.sqrt(eigenvalues)
-        # [tail | kernel] P is the tail, and what the kernel's combinations W have beside it at the centres
+        # [tail | kernel] P is the tail, and what the kernel's combinations W have next to it at the centres
         P = np.block([[np.eye(t), -np.linalg.lstsq(tail, dual.K @ W, rcond=None)[0]], [np.zeros((len(W), t)), W]])
         normal, found = np.zeros((P.shape[1],) * 2), np.zeros((P.shape[1], F.shape[1]))
         penalty, factor = np.zeros((P.shape[1], 1)), cast(Any, None)

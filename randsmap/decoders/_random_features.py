@@ -495,7 +495,7 @@ class RandomFeatureRegression(RidgeDecoder):
         return self
 
     def solve(self) -> Self:
-        """Solve for the coefficients of all batches so far; what needs them, such as `predict`, does it, too.
+        """Solve for the coefficients of all batches so far; what needs them, such as `predict`, does it as well.
 
         Returns
         -------
@@ -632,7 +632,7 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegress
         A_S = R_S + (e_bias m^T - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1
 
     the orthogonal projection in the V-weighted norm: a field that satisfies the invariants and the
-    constants is never decoded worse in that norm than without it. The paper's form has (Phi^+ 1) m^T in place of
+    constants is never decoded worse in that norm than without it. The paper's form has (Phi^+ 1) m^T instead of
     e_bias m^T, so its mass error at a new point y is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
 
     Examples

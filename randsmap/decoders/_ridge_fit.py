@@ -82,7 +82,7 @@ class RidgeFit(Fit):
         )
 
     def storable(self) -> RidgeFit:
-        """The fit as a model file holds it: with the factor of the leverage in place of the sums."""
+        """The fit as a model file holds it: with the factor of the leverage instead of the sums."""
         if self.sums is None:
             return self
         found = self.sums.leverage(self.regularization)

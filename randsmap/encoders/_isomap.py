@@ -122,8 +122,7 @@ class GeodesicExtension:
 class Isomap(FieldEncoder):
     """Isomap: distances along the fields' manifold, made coordinates by classical scaling, and those of new fields.
 
-    Use it to unroll a manifold so that distances along it are preserved. It cannot be frozen: use `DiffusionMaps`
-    or `POD` in C.
+    Use it to unroll a manifold so that distances along it are preserved; `DiffusionMaps` preserves neighbourhoods.
 
     Parameters
     ----------

@@ -239,7 +239,7 @@ class NystroemExtension:
         return self._in_tiles(derivative, np.empty(X.shape), X, U)
 
     def _in_tiles(self, derivative, out, *given):
-        """`out` (L, ...) filled with a derivative, but for the factor 2 / epsilon^2, by tiles of rows of the arrays
+        """`out` (L, ...) filled with a derivative without the factor 2 / epsilon^2, by tiles of rows of the arrays
         given."""
         if self.in_file:
             raise ValueError(

@@ -367,7 +367,7 @@ def project_bounds(
     cell_weights: ArrayLike | None = None,
     out: _Values | None = None,
 ) -> _Values:
-    """The nearest fields with lower <= f <= upper and weights . f = total, of one total or of several.
+    """The nearest fields that lie within bounds and have given totals, such as their mass.
 
     Parameters
     ----------

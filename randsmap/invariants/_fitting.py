@@ -136,13 +136,13 @@ def common_values(
 
 
 def _warn_of_nearly_common(rows, matrix, reason):
-    """Warn of a mass that most of the fields have but for noise: nobody may have asked for fields without one."""
+    """Warn of a mass that most of the fields have except for noise: nobody may have asked for fields without one."""
     parts = [
         (invariant_values(matrix, block)[0], invariant_values(matrix, block - rows[:1])[1])
         for _, _, block in rows.blocks(what="checking")
     ]
     masses, changes = (np.concatenate(part) for part in zip(*parts))
-    # small beside the mass, and beside what moves in the fields: a large background has nearly one mass by itself
+    # small compared with the mass, and with what moves in the fields: a large background has nearly one mass by itself
     if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * min(abs(np.median(masses)), np.median(changes)):
         warn_caller(
             "invariants='auto' finds no mass that all training fields have, although most have nearly the same one: "

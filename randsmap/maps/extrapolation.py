@@ -126,7 +126,7 @@ def _without_duplicates(points):
 
 
 def in_limits(values: Any, limit: float) -> _Values:
-    """Leverages in units of their limit; of a limit of 0, infinite but for 0."""
+    """Leverages in units of their limit; of a limit of 0, infinite except for 0."""
     return np.divide(values, limit, out=np.where(np.greater(values, 0), np.inf, 0.0), where=limit > 0)
 
 

@@ -51,7 +51,7 @@ def get_include() -> str:
     Returns
     -------
     str
-        The path of the folder, in which ``randsmap.hpp`` and ``randsmap.f90`` lie, too.
+        The path of the folder, in which ``randsmap.hpp`` and ``randsmap.f90`` also lie.
 
     Examples
     --------
@@ -346,7 +346,7 @@ class FrozenModel(FrozenDecoder):
             raise ValueError("the image holds no encoder: open it as a FrozenDecoder")
 
     def transform(self, X: ArrayLike, *, projection: int | None = None) -> NDArray[np.float64]:
-        """Latents of fields; ValueError, too, if one is too large for its distances from the training fields.
+        """Latents of fields; also a ValueError if one is too large for its distances from the training fields.
 
         An image does not know the mass of the training fields: there is no warning of fields in other units.
 
@@ -389,7 +389,7 @@ def freeze(
         fields and has no projection: it keeps them in float64.
     tol : float or None
         Relative L2 error that fields may have. kind="features": at `latents`, for a product of two smaller matrices
-        in place of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
+        instead of the coefficients; None: the coefficients themselves. Smooth fields have few modes, shocks many.
         kind="table": at the centres of its cells; None: 1e-7.
     kind : {"features", "table"}, default="features"
         "table", for one or two latent coordinates: tensor B-splines of degree 7 on a uniform grid over the
@@ -583,7 +583,7 @@ def _candidates(functions, coefficients, X, exact, dtype, tol):
 
 
 def _rounded(coefficients, dtype, kept=("bias",)):
-    """The same in numbers of this type, but for the bias."""
+    """The same in numbers of this type, except for the bias."""
     return {name: a if name in kept else a.astype(dtype, copy=False) for name, a in coefficients.items()}
 
 

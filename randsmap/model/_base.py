@@ -245,7 +245,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
         given: Any = X
         fields = self.inverse_transform(self.transform(X), out=out, **own_values(self, X))
         if out is None and hasattr(given, "sizes") and given.shape == np.shape(fields):
-            return given.copy(data=np.asarray(fields))  # with the samples' labels, too
+            return given.copy(data=np.asarray(fields))  # also with the samples' labels
         return fields
 
     @available_if(lambda self: require(self, "inverse_transform"))

@@ -271,7 +271,7 @@ def _known_share(model: Any, F: _Values) -> float:
         return 0.0
     unit = standard_deviations(points)
     distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
-    return float(np.mean(distances[:, 0] <= 1e-6))  # fields in single precision, too
+    return float(np.mean(distances[:, 0] <= 1e-6))  # also for fields in single precision
 
 
 def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:

@@ -496,7 +496,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
     X, layout = flattened(X, "X")
     if count is None or count >= np.shape(X)[0]:
         return encoder, encoder.fit_transform(reshape_for(encoder, X, layout))
-    # the decoder gets the latents of all fields, those of the subset as new ones, too
+    # the decoder gets the latents of all fields, also those of the subset, as new ones
     encoder.fit(reshape_for(encoder, taken(X, sample_rows(np.shape(X)[0], count), "X"), layout))
     return encoder, encoded(encoder, X)
 

@@ -234,7 +234,7 @@ def _slopes(x: _Values, y: _Values) -> _Values:
     """Slopes at knots of monotone cubic splines through y (n, k) at x (k,) or (n, k), both ascending."""
     h, d = np.diff(x) * np.ones((len(y), 1)), np.diff(y) / np.diff(x)
     left, right = 2 * h[:, 1:] + h[:, :-1], h[:, 1:] + 2 * h[:, :-1]
-    inner = (left + right) / (left / d[:, :-1] + right / d[:, 1:])  # 0 beside a slope of 0
+    inner = (left + right) / (left / d[:, :-1] + right / d[:, 1:])  # 0 next to a slope of 0
 
     def end(h0, h1, d0, d1):
         return np.clip(((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1), 0, 3 * d0)

@@ -79,7 +79,7 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
         """
         check_samples(X=X, invariant_values=invariant_values)
         own, Y = self.split(X)
-        # what is not finite is told by an error
+        # values that are not finite are an error
         fields = finite_results(self.carried(own, Y, invariant_values, options))
         # a cell's value comes from others, so some cells need all of them
         if cells is not None:

@@ -104,7 +104,7 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     most = 128  # cells of one factorisation, whose time grows with the square of its rows
     rows = _sketch(decode, jacobian, Y, M, min(n_cells, most))
     if not np.isfinite(rows).all():
-        raise ValueError("fields or their derivatives at the points Y overflow: cells cannot be told apart")
+        raise ValueError("fields or their derivatives at the points Y overflow: sampling points cannot be selected")
     varying = np.flatnonzero(rows.any(axis=0))
     if len(varying) < n_cells:
         raise ValueError(f"n_cells must be at most the {len(varying)} cells that vary over Y, got {n_cells}")
@@ -150,7 +150,7 @@ def _sketch(decode: _Map, jacobian: _Map, Y: _Values, M: int, rank: int) -> _Val
 def stencil(
     cells: ArrayLike, shape: int | Sequence[int], offsets: ArrayLike, *, boundary: str | Sequence[str] = "periodic"
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The cells beside some cells of a grid: what a right-hand side in these needs, each cell once.
+    """The neighbours of some cells of a grid: what a right-hand side in these needs, each cell once.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class SampledModel:
     -----
     A velocity decodes s values of the field and d k of its derivatives, without the consistency steps of a model. With
     bounds, shifts or a regressor of all cells, a field's cells depend on all others, and `ParametricModel` and
-    `FrozenDecoder` decode whole fields, too: the cost then grows with M.
+    `FrozenDecoder` decode whole fields: the cost then grows with M.
 
     References
     ----------
@@ -305,7 +305,7 @@ class SampledModel:
         if decoded >= M:
             more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
             warn_caller(
-                f"a velocity decodes {decoded} values and a whole field has {M}: sampling pays, for each cell, {more}. "
+                f"a velocity decodes {decoded} values and a whole field has {M}: per cell, sampling is faster {more}. "
                 "Take fewer cells, a decoder that decodes these alone (without bounds), or whole fields (encoder.jvp)"
             )
 

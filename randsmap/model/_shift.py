@@ -95,7 +95,7 @@ class ShiftRegistration(TangentDerivatives, Registration, Model):
     angles = (0,)  # the latents that are angles, which `ParametricModel` does not take for numbers
     freeze = not_frozen(
         "C does not shift fields along an axis. Freeze the model of the aligned fields (model_.freeze()), whose "
-        "latents are those but for theta"
+        "latents are the same without theta"
     )
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
@@ -200,7 +200,7 @@ class ShiftRegistration(TangentDerivatives, Registration, Model):
 
 @quiet
 def shift_lines(lines: NDArray[Any], shift: NDArray[Any], low: Any = -np.inf, high: Any = np.inf) -> NDArray[Any]:
-    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; complex ones, too.
+    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; also complex ones.
 
     The result keeps the limits `low` and `high`, numbers or (k, 1), where `lines` keep them, and 0 where no value is
     negative.

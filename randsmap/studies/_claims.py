@@ -81,7 +81,7 @@ def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim
 
 def _by_size(rows: Iterable[Row], is_paper: bool = False) -> dict[str, dict[int, list[Row]]]:
     """{data set: {training size: rows}}, with the "names" that claims have for the decoder of a row."""
-    # the paper's RANDSMAP is the closed form, too, and its one DDM is the starred one, "DDM-r"
+    # the paper's RANDSMAP is also the closed form, and its one DDM is the starred one, "DDM-r"
     found: dict[str, dict[int, list[Row]]] = {}
     for row in rows:
         names = [row["decoder"]]
@@ -154,7 +154,7 @@ def _evaluate_ratios(test, rows, splits):
     pairs = [(value, theirs[split, label, P]) for (split, _, P), value in values.items() if (split, label, P) in theirs]
     if not pairs:
         raise LookupError(f"{name} and {label} have no feature count in common")
-    # an error of exactly 0 is a reference, too
+    # an error of exactly 0 is also a reference
     ratios = [value / max(reference, np.finfo(float).tiny) for value, reference in pairs]
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(ratios), max(ratios)))  # one number if both print alike
     text = f"{name}'s {_MEASURES[test['measure']]} is {' to '.join(ends)} times {label}'s"

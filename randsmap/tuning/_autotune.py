@@ -408,7 +408,7 @@ class _EncoderSearch:
         return float(min(errors) / known) if errors else np.nan
 
     def numbers_of_steps(self, encoder: Any, asked: dict[str, Any]) -> dict[str, int]:
-        """For "auto" the number of steps of the best score, the smallest if more hardly help, beside the others."""
+        """For "auto" the number of steps of the best score, the smallest if more hardly help, next to the others."""
         chosen = {name: 0 if number == "auto" else number for name, number in asked.items()}
         for name in [name for name, number in asked.items() if number == "auto"]:
             errors = np.full((len(_STEPS[name]), len(self._fields)), np.nan)

@@ -208,7 +208,7 @@ def _expand(grid: Mapping[str, Sequence[Any]]) -> tuple[list[dict[str, int]], li
         raise TypeError(f"grid must be a dict of str to sequence, got {grid!r}")
     if not list(ParameterGrid(grid))[0]:
         raise ValueError(f"grid must name at least one parameter with values, got {grid!r}")
-    # equal values may be different estimators or arrays: candidates are told apart by their places
+    # equal values may be different estimators or arrays: candidates differ by their places
     positions = list(ParameterGrid({name: range(len(values)) for name, values in grid.items()}))
     return positions, [{name: grid[name][i] for name, i in position.items()} for position in positions]
 
