@@ -23,6 +23,7 @@ from randsmap._interface.parameters import check_count, check_parameters, docume
 from randsmap._interface.state import restored_on_error
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
+from randsmap.decoders._auto import AutoDecoder, for_batches, mergeable_families
 from randsmap.decoders._base import why_not
 from randsmap.invariants import norm_weights, own_values
 from randsmap.metrics import field_norms, scaled_distances
@@ -63,8 +64,9 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
 
     Parameters
     ----------
-    decoder : RANDSMAPDecoder or RFNNDecoder
-        It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky".
+    decoder : RANDSMAPDecoder, RFNNDecoder or AutoDecoder
+        It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky". An `AutoDecoder`
+        searches among 2000 rows for a decoder that takes batches (random features), which is fitted to all.
     {latents}
     F : dask array (n, M) or (n, *shape)
         Fields in chunks of any shape; (n,) for a single cell.
@@ -91,9 +93,12 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     """
     from dask.delayed import delayed
 
+    if isinstance(decoder, AutoDecoder):
+        return _searched(decoder, Y, F)
     if not hasattr(decoder, "merge"):
         raise TypeError(
-            f"distributed.fit needs a decoder that can be merged, RANDSMAPDecoder or RFNNDecoder, got {decoder!r}"
+            "distributed.fit needs a decoder that can be merged, RANDSMAPDecoder, RFNNDecoder, or AutoDecoder, which "
+            f"finds one, got {decoder!r}"
         )
     with restored_on_error(decoder):
         Y, F = _in_parts(Y, F, "Y and F")
@@ -111,6 +116,28 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
             parts = merged + parts[len(merged) * 2 :]
         vars(decoder).update(vars(parts[0].compute()))
     return decoder
+
+
+def _searched(decoder, Y, F):
+    """The AutoDecoder itself, as `fit` says."""
+    Y, F = _in_parts(Y, F, "Y and F")
+    some = one_of_each(len(F))
+    found = clone(decoder).set_params(families=mergeable_families(decoder.families))
+    found.fit(Y[some].compute(), F[some].compute())
+    kept = {name: getattr(decoder, name) for name in ("invariant_values", "invariant_tol", "cell_weights", "bounds")}
+    best = for_batches(found.best_decoder_, len(F) / len(some), {**kept, "invariants": found.chosen_invariants_})
+    found.best_decoder_ = fit(best, Y, F)
+    found._restore()
+    vars(decoder).update({**vars(found), "families": decoder.families})
+    return decoder
+
+
+def one_of_each(n: int, count: int | None = None) -> NDArray[np.intp]:
+    """A row at random of each of `count` equal stretches of n rows, of n at most: of trajectories one after the other
+    all, whatever the chunks."""
+    count = min(n, count or 2000)  # documented: all pairs of the sample are one matrix of 32 MB
+    edges = np.arange(count + 1) * n // count
+    return np.random.default_rng(0).integers(edges[:-1], edges[1:])
 
 
 @_documented
@@ -138,12 +165,7 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     True
     """
     F = dask_fields(F)
-    n, usual = len(F), 2000  # documented: all pairs of the sample are one matrix of 32 MB
-    count = min(n, check_parameters(model)["encoder_samples"] or usual)
-    # one row of each stretch: the sample covers trajectories stored one after the other, whatever the chunks
-    edges = np.arange(count + 1) * n // count
-    chosen = np.random.default_rng(0).integers(edges[:-1], edges[1:])
-    sample = F[chosen].compute()
+    sample = F[one_of_each(len(F), check_parameters(model)["encoder_samples"])].compute()
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     encoder.fit(reshape_for(encoder, *flattened(sample, "F")))
     return with_encoder(model, encoder, sample, F)

@@ -39,6 +39,9 @@ DECODERS = {
     "`AutoDecoder` that found kernels": rm.AutoDecoder(n_trials=2, families="gaussian"),
     "`AutoDecoder` that found neighbours": rm.AutoDecoder(n_trials=1, families="k-nn"),
     "`ConservativeRegressor` of a `KernelDecoder`": rm.ConservativeRegressor(rm.KernelDecoder()),
+    "`ConservativeRegressor` of a `RANDSMAPDecoder`": rm.ConservativeRegressor(
+        rm.RANDSMAPDecoder(FEATURES, latent_scale=None, random_state=0)
+    ),
     "`ConservativeRegressor` of scikit-learn's": rm.ConservativeRegressor(LinearRegression()),
 }
 _kernels = rm.ManifoldModel(rm.DiffusionMaps(2), rm.KernelDecoder())

@@ -566,7 +566,10 @@ def test_fit_searches_for_the_model(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("randsmap.tuning._autotune._ENCODERS", ("DiffusionMaps",))
     some = ("fit", tmp_path / "F.npy", "--out", tmp_path / "part", "--trials", 1, "--encoder-samples", 30)
     assert run(*some) == 0
-    assert load(tmp_path / "part").encoder_.eigenvectors_.shape[0] == 30
+    part = load(tmp_path / "part")
+    assert part.encoder_.eigenvectors_.shape[0] == 30  # the decoder is fitted to all
+    assert len(part.decoder_.fitted.training_points) == 72
+    assert part.held_out_.n_snapshots == 72 and "; 30 of 72 snapshots" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -434,3 +435,35 @@ def test_a_regressor_of_another_package_has_no_derivatives():
     assert not hasattr(model, "jvp")
     with pytest.raises(TypeError, match="cannot be frozen with a Ridge"):
         model.freeze()
+
+
+def test_batches_give_what_all_fields_give():
+    Y, F = random_problem(60, 9, constant={4: 0.1})
+    F[:40, 2] = 0.3  # until the last batch
+    F /= F.sum(axis=1, keepdims=True)
+    F[:, 4], F[:, 0] = 0.1, F[:, 0] + F[:, 4] - 0.1
+    features = FourierFeatures(0.5, n_features=20, random_state=0)
+    inner = RANDSMAPDecoder(features, latent_scale=None, invariants=None)
+    model = ConservativeRegressor(inner, bounds=(-1.0, 2.0))
+    for rows in np.split(np.arange(60), 3):
+        assert model.partial_fit(Y[rows], F[rows]) is model
+    whole = clone(model).fit(Y, F)
+    np.testing.assert_allclose(model.predict(5 * Y), whole.predict(5 * Y), rtol=0, atol=1e-9)
+    assert (model.constant_cells_ == whole.constant_cells_).all() and model.constant_cells_.sum() == 1
+    before = pickle.loads(pickle.dumps(model)).partial_fit(Y[:5], F[:5]).predict(Y)
+    with pytest.raises(ValueError, match="do not satisfy invariant 0"):
+        model.partial_fit(Y[:5], 2 * F[:5])
+    assert (model.partial_fit(Y[:5], F[:5]).predict(Y) == before).all()  # the regressor had not got that batch
+    with pytest.warns(UserWarning, match="fitted by fit: it starts anew"):
+        whole.partial_fit(Y[:9], F[:9])
+    assert whole.estimator_.n_samples_seen_ == 9
+
+
+def test_a_network_is_trained_by_batches_inside_a_model():
+    F = random_problem(60, 9)[1]
+    model = ManifoldModel(POD(2), ConservativeRegressor(MLPRegressor(hidden_layer_sizes=5, random_state=0)))
+    for batch in np.split(F, 3):
+        model.partial_fit(batch)
+    assert model.decoder_.estimator_.t_ == 60
+    assert np.abs(model.reconstruct(F).sum(axis=1) - F[0].sum()).max() < 1e-14
+    assert not hasattr(ConservativeRegressor(Ridge()), "partial_fit")

@@ -315,13 +315,29 @@ def test_a_search_among_some_rows_is_fitted_to_all(tmp_path, data):
     assert set(groups[best.held_out_.rows]) == set(range(7))  # each group has its share
     assert np.abs(best.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
     np.save(tmp_path / "F.npy", F)
-    of_file = randsmap.autotune(np.load(tmp_path / "F.npy", mmap_mode="r"), **options).best_model_
-    np.testing.assert_allclose(of_file.decoder_.predict(latents), expected, rtol=0, atol=1e-6)
-    assert of_file.held_out_.mean == best.held_out_.mean
+    of_file = randsmap.autotune(np.load(tmp_path / "F.npy", mmap_mode="r"), **options)
+    assert set(of_file.decoder_results_.family) == {"fourier", "gaussian"}
+    model, sample = of_file.best_model_, np.isin(np.arange(N), of_file.best_model_.held_out_.rows)
+    assert sample.sum() == 80 and model.held_out_.n_snapshots == N
+    again = clone(model.decoder_).fit(latents, F).predict(latents)  # of all rows
+    np.testing.assert_allclose(model.decoder_.predict(latents), again, rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match="no decoder of the families k-nn"):
-        randsmap.autotune(F, **{**options, "families": "k-nn"})
+        randsmap.autotune(da.from_array(F, chunks=(3000, M)), **{**options, "families": "k-nn"})
     with pytest.raises(ValueError, match="n_samples"):
         randsmap.autotune(F, n_samples=2)
+
+
+def test_a_search_for_a_decoder_is_fitted_to_all(data, monkeypatch):
+    X, F = data
+    monkeypatch.setattr(distributed, "one_of_each", lambda n: np.arange(0, n, n // 150))
+    with dask.config.set(scheduler="sync"):
+        auto = randsmap.AutoDecoder(n_trials=2, families=("fourier", "gaussian"), random_state=0)
+        found = distributed.fit(auto, X, da.from_array(F, chunks=(3000, M)))
+    assert found is auto and auto.families == ("fourier", "gaussian") and auto.best_decoder_.n_samples_seen_ == N
+    expected = clone(auto.best_decoder_).fit(X, F).predict(X)
+    np.testing.assert_allclose(auto.predict(X), expected, rtol=0, atol=1e-6)
+    assert auto.chosen_invariants_ == "mass" and auto.held_out_error_ < 0.1
+    assert (auto.freeze().predict(X[:1]) == auto.predict(X[:1])).all()
 
 
 @pytest.mark.parametrize("shape", [(M,), (5, 6)])

@@ -257,9 +257,9 @@ _FIT = {
     "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
     "--n-features P": "(such as 500 or 0.25; default 1.0)",
     "--regularization LAMBDA": "ridge parameter (default 1e-3)",
-    "--encoder-samples N": "search for the model among N of the snapshots, chosen at random (default: all, 5000 at "
-    "most), or, with --features etc., fit the encoder to them; for files larger than memory, with --n-features as a "
-    "count",
+    "--encoder-samples N": "choose and fit the encoder among N of the snapshots (default: all, 5000 at most), and the "
+    "decoder to all; with --parameters fit both to these. For files larger than memory, with --features etc. and "
+    "--n-features as a count",
     "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
     "default) the mass where it is the same in all snapshots",
     "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "

@@ -218,9 +218,10 @@ def fit(arguments):
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
-        tell(f"searching among {count} of the {n} snapshots (--encoder-samples for another number)")
+        also = "" if parameters is None else ", to which fields at parameters are fitted"
+        tell(f"searching among {count} of the {n} snapshots{also} (--encoder-samples for another number)")
     sample, places, labels = snapshots, parameters, groups
-    if count is not None and count < n:
+    if count is not None and count < n and not (search and parameters is None):
         # without a search those that the model takes for its encoder
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
@@ -229,6 +230,8 @@ def fit(arguments):
         if search and parameters is not None and not few:
             # quantiles do not freeze
             model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
+        elif search and parameters is None:  # whose last fit is to all
+            model = _searched(arguments, snapshots, groups, kept, n_samples=count and max(4, count))
         else:
             model = (_searched if search else _one_model)(arguments, sample, labels, kept)
         if parameters is not None:
@@ -334,7 +337,7 @@ def _kept(arguments, checked, layout, dtype):
     return {**kept, "invariants": None if mass is None else "mass"}
 
 
-def _searched(arguments, snapshots, groups, kept):
+def _searched(arguments, snapshots, groups, kept, n_samples=None):
     """The model that held-out errors choose; prints what it is."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
@@ -348,6 +351,7 @@ def _searched(arguments, snapshots, groups, kept):
             families=arguments.decoder,
             **kept,
             random_state=arguments.seed,
+            n_samples=n_samples,
         )
     encoder, *others, _ = randsmap.tuning.search_summary(result)
     limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"

@@ -28,7 +28,7 @@ from randsmap.decoders._base import FIT_STATE, FieldRegressor, LinearDecoder, ho
 from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited, linear_trend, median_smoothing
 from randsmap.decoders._kernel import KERNELS, DoubleDiffusionMapsDecoder, KernelDecoder, folds_of, harmonic_residuals
 from randsmap.decoders._knn import KNNDecoder
-from randsmap.decoders._random_features import RFNNDecoder
+from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
 from randsmap.features import (
     FourierFeatures,
     MaternFeatures,
@@ -670,3 +670,20 @@ def _edges(trial):
     if trial.scales.min() < 2 * LENGTHS[0] or trial.scales.max() > LENGTHS[1] / 2:
         edges.append("length_scale")
     return edges
+
+
+# -- Batches ---------------------------------------------------------------------------------------
+def mergeable_families(families: str | Iterable[str] | None) -> list[str]:
+    """Those of the families of which a decoder takes batches; ValueError if there is none."""
+    given = check_families(families)
+    found = [family for family in given if family in (*_MAPS, POLYNOMIAL)]
+    if not found:
+        raise ValueError(f"no decoder of the families {', '.join(given)} takes batches: give others")
+    return found
+
+
+def for_batches(blend: BlendedDecoder, more: float, kept: dict[str, Any]) -> RANDSMAPDecoder:
+    """The first decoder of a blend of `mergeable_families`, not fitted, for so many times the samples."""
+    part = blend.decoders_[0]
+    regularization = part.regularization * more  # as the eigenvalues grow
+    return RANDSMAPDecoder(part.features, latent_scale=part.latent_scale, regularization=regularization, **kept)

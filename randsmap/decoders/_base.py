@@ -177,7 +177,7 @@ def why_not(part: Any, method: str) -> str | None:
         getattr(part, method)
     except AttributeError as error:
         unknown = f"the {method} of a {type(part).__name__} is not known: decoders of this package have one"
-        reasons = getattr(part, "lacks", {"partial_fit": _PARTIAL_FIT})
+        reasons = getattr(part, "lacks", {"partial_fit": f"a {type(part).__name__} takes no batches"})
         return str(error.__cause__ or reasons.get(method, unknown))
     return None
 
@@ -202,6 +202,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     """A regressor from latent points to fields, whose `fit` keeps their `_field_shape`."""
 
     freeze = freeze
+    lacks: ClassVar[dict[str, str]] = {"partial_fit": _PARTIAL_FIT}
 
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the decoded fields (higher is better, 0 at best).

@@ -9,13 +9,15 @@ from sklearn.base import MetaEstimatorMixin, clone
 from sklearn.utils import get_tags
 
 from randsmap._interface.arrays import as_array, check_beside, check_columns, check_samples, real_numbers
+from randsmap._interface.callers import warn_caller
+from randsmap._interface.fields import field_rows
 from randsmap._interface.labels import index_of
 from randsmap._interface.parameters import estimator, parameter
 from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.rows import Rows
 from randsmap.decoders._base import FieldRegressor, available_if, check_fields, require, weighted_samples
-from randsmap.invariants import InvariantParameters, fit_estimator, norm_weights
+from randsmap.invariants import InvariantParameters, RunningInvariants, fit_estimator, norm_weights
 from randsmap.maps.error_bar import HOW, ErrorBar, found_error_bar, unknown_errors, with_error
 from randsmap.maps.frozen import OTHERWISE
 from randsmap.maps.linear_map import LinearMap, ProjectedMap, jacobian, jvp, vjp
@@ -130,15 +132,13 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     True
     """
 
-    lacks = {
-        "smoother": "what the training fields weigh before the projection is the regressor's to say (estimator_)",
-        "partial_fit": "the invariants are those of all fields, and the regressor may need them, too",
-    }
+    lacks = {"smoother": "what the training fields weigh before the projection is the regressor's to say (estimator_)"}
 
     leverage_from = "estimator"
 
     estimator: Any = parameter(kw_only=False, shown="regressor", of_columns=True)
     _columns: Any = None  # labels of those of X
+    stream: RunningInvariants | None = None  # what batches have shown of the invariants
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
@@ -156,27 +156,68 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         {result_of_fit}
             Also as the regressor raises.
         """
+        with restored_on_error(self):
+            self.stream = None
+            F, *kept = self._checked_batch(X, y, fit_params)
+            self.invariants_ = fit_estimator(self, *kept)
+            self._learned(clone(self.estimator).fit(X, F, **fit_params), X)
+        return self
+
+    @available_if(lambda self: require(self.estimator, "partial_fit"))
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
+        """Fit to one more batch: the regressor by its own `partial_fit`, the invariants to all fields so far.
+
+        The first batch fixes the bounds and whether there are invariants.
+
+        Parameters
+        ----------
+        X, y, **fit_params
+            As for `fit`.
+
+        {result_of_fit}
+            Also as the regressor raises, or if the fields so far do not satisfy the invariants together.
+
+        Warns
+        -----
+        UserWarning
+            After `fit`: it starts anew.
+        """
+        with restored_on_error(self):
+            if self.stream is None and hasattr(self, "estimator_"):
+                warn_caller(f"this {type(self).__name__} was fitted by fit: it starts anew with this batch")
+            F, G, dtype, _ = self._checked_batch(X, y, fit_params)
+            before = self.stream or RunningInvariants.of(self, G.shape[1])
+            after, self.invariants_ = before.with_fields(G, dtype)  # before the regressor has it: it may be refused
+            part = clone(self.estimator) if self.stream is None else self.estimator_
+            self._learned(part.partial_fit(X, F, **fit_params), X)
+            self.stream = after
+        return self
+
+    def _checked_batch(self, X, y, fit_params):
+        """Fields as the regressor gets them; those of rows with a weight, their number type, and latents of these."""
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
-        with restored_on_error(self):
-            check_samples(X=X, y=y)
-            _refuse_misread(X)
-            F, dtype, layout = check_fields(y, n, blocks=True)
-            self._field_shape = layout
-            # without the rows that the regressor leaves out
-            _, Z, G = weighted_samples(fit_params.get("sample_weight"), X, F)
-            self.invariants_ = fit_estimator(self, G, dtype, Z)
-            if isinstance(F, Rows):
-                as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
-                F = F.array if as_it_is else F[:]
-            self.calibrated_ = None
-            self.estimator_ = clone(self.estimator).fit(X, F[:, 0] if layout.shape == () else F, **fit_params)
-            for name in ("n_features_in_", "feature_names_in_"):
-                self.__dict__.pop(name, None)
-                if hasattr(self.estimator_, name):
-                    setattr(self, name, getattr(self.estimator_, name))
-            self._columns = index_of(X, -1)
-        return self
+        check_samples(X=X, y=y)
+        _refuse_misread(X)
+        F, dtype, layout = check_fields(y, n, blocks=True)
+        if self.stream is None:
+            self._columns, self._field_shape = index_of(X, -1), layout
+        else:
+            check_columns(self._columns, "the first batch", X=X)
+            field_rows(self, y, name="y")  # arranged as those of the first batch
+        _, Z, G = weighted_samples(fit_params.get("sample_weight"), X, F)
+        if isinstance(F, Rows):
+            as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
+            F = F.array if as_it_is else F[:]
+        return (F[:, 0] if self.field_shape_ == () else F), G, dtype, Z
+
+    def _learned(self, estimator, X):
+        """Keep the fitted regressor and what it says of X."""
+        self.estimator_, self.calibrated_ = estimator, None
+        for name in ("n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(estimator, name):
+                setattr(self, name, getattr(estimator, name))
 
     def predict(
         self,

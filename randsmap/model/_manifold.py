@@ -172,14 +172,16 @@ class ManifoldModel(ReconstructionMixin, Model):
             After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
         """
         first = not hasattr(self, "encoder_")
-        if not first and self.decoder_.stream is None:
+        if not first and getattr(self.decoder_, "stream", self) is None:
             warn_caller(
                 "the decoder of this model comes from fit or from a file, without sums: partial_fit starts anew"
             )
             first = True
         if first:
             encoder, latents = fitted_encoder(self, X)
-            decoder = decoder_for(self, encoder).fit_features(np.asarray(latents))
+            decoder = decoder_for(self, encoder)
+            if hasattr(decoder, "fit_features"):
+                decoder.fit_features(np.asarray(latents))
             require(decoder, "partial_fit")
             decoder.partial_fit(np.asarray(latents), reshape_for(decoder, *flattened(X, "X")))
             return assembled(self, X, encoder, decoder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +22,6 @@ from randsmap._io.progress import steps
 from randsmap._kernels.linear_map import MOST_STEPS
 from randsmap._linalg.rows import taken
 from randsmap._linalg.scales import in_norm
-from randsmap.decoders import RANDSMAPDecoder
 from randsmap.decoders._auto import (
     FAMILIES,
     GAUSSIAN,
@@ -35,7 +34,9 @@ from randsmap.decoders._auto import (
     bounded_errors,
     check_families,
     check_groups,
+    for_batches,
     leading,
+    mergeable_families,
     score_of,
     search_threads,
 )
@@ -125,9 +126,9 @@ def autotune(
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
     n_samples : int or None, default=None
-        Search among so many of the snapshots, of each group its share, for an encoder, which is fitted to these, and
-        for a decoder that takes batches (random features), the best of which is fitted to all, part by part. None: all;
-        of a dask array 2000.
+        Choose the encoder, which is fitted to these alone, and find errors among so many of the snapshots, of each
+        group its share; the decoder is an `AutoDecoder` of all. None: all. Of a dask array they choose the decoder,
+        too, one that takes batches (random features), which is fitted to all, part by part; None: 2000.
 
     Returns
     -------
@@ -237,58 +238,41 @@ def _without_search(whole: ManifoldModel, snapshots: Any, groups: Any) -> Any:
 
 def _of_samples(snapshots: Any, n_samples: int | None, groups: Any, families: Any, **options: Any) -> Bunch:
     """What `autotune` finds for some of the snapshots, fitted to all."""
-    lazy, usual = hasattr(snapshots, "rechunk"), 2000  # documented
+    lazy = hasattr(snapshots, "rechunk")
     snapshots = distributed.dask_fields(snapshots) if lazy else snapshots
     n = len(snapshots)
-    count = min(n, n_samples or usual)
     check_samples(snapshots=None if lazy else snapshots, groups=groups)
     labels = check_groups(groups, n)
-    # one row of each stretch, of the rows by groups
-    order = np.arange(n) if labels is None else np.argsort(labels, kind="stable")
-    edges = np.arange(count + 1) * n // count
-    chosen = np.sort(order[np.random.default_rng(0).integers(edges[:-1], edges[1:])])
+    order = np.arange(n) if labels is None else np.argsort(labels, kind="stable")  # by groups
+    chosen = np.sort(order[distributed.one_of_each(n, n_samples)])
     if lazy:
         sample = snapshots[chosen].compute()
     else:
         rows, layout = flattened(snapshots, "snapshots")
         sample = layout.restored(taken(rows, chosen, "snapshots").astype(rows.dtype, copy=False))
     labels = None if labels is None else labels[chosen]
-    families = _families_that(lambda decoder: hasattr(decoder.best_decoder_.decoders_[0], "merge"), families)
+    families = mergeable_families(families) if lazy else families
     found = autotune(sample, groups=labels, families=families, **options)
-    model, part = found.best_model_, found.best_model_.decoder_.decoders_[0]
+    model, encoder = found.best_model_, found.best_model_.encoder_
     kept = {name: options[name] for name in ("invariant_values", "invariant_tol", "bounds")}
-    decoder = RANDSMAPDecoder(
-        part.features,
-        latent_scale=part.latent_scale,
-        regularization=part.regularization,
-        invariants=model.decoder_.invariants,
-        cell_weights=model.decoder_.cell_weights,
-        **kept,
-    )
-    encoder, steps_of = model.encoder_, {name: getattr(model, name) for name in _STEPS}
-    best = ManifoldModel(clone(encoder), decoder, encoder_samples=count, **steps_of)
-    held_out = held_out_errors(best, sample, groups=labels)
-    best.set_params(decoder__regularization=part.regularization * n / count)  # as the eigenvalues grow
+    kept |= {name: getattr(model.decoder_, name) for name in ("invariants", "cell_weights")}
+    best = ManifoldModel(clone(encoder), encoder_samples=len(chosen), **{name: getattr(model, name) for name in _STEPS})
     if lazy:
+        best.decoder = for_batches(model.decoder_, 1.0, kept)
+        held_out = held_out_errors(best, sample, groups=labels)
+        best.decoder = for_batches(model.decoder_, n / len(chosen), kept)
         distributed.with_encoder(best, encoder, sample, snapshots)
+        held_out = judged(best, held_out, sample)
     else:
-        decoder = decoder_for(best, encoder)
-        decoder.fit(np.asarray(encoded(encoder, rows)), reshape_for(decoder, rows, layout))
-        assembled(best, snapshots, encoder, decoder)
-    held_out = judged(best, held_out, sample)
+        searched = {name: options[name] for name in ("n_trials", "validation", "random_state")}
+        whole = decoder_for(ManifoldModel(encoder, AutoDecoder(families=families, **searched, **kept)), encoder)
+        whole.fit(np.asarray(encoded(encoder, rows)), reshape_for(whole, rows, layout), groups)
+        best.decoder, held_out = clone(whole.best_decoder_), model.held_out_
+        assembled(best, snapshots, encoder, whole.best_decoder_)
+        edges = [name for name in found.on_edge_ if name == "epsilon_scale"]
+        found.update(decoder_results_=whole.results_, on_edge_=whole.on_edge_ + edges)
     best.held_out_ = replace(held_out, rows=chosen[held_out.rows], n_snapshots=n)
     found.update(best_model_=best, held_out_error_=best.held_out_.mean)
-    return found
-
-
-def _families_that(can: Callable[[AutoDecoder], bool], families: Any) -> list[str]:
-    """Those of the families of which an `AutoDecoder` of a few points can do it; ValueError if there is none."""
-    x, found = np.linspace(0, 1, 12)[:, None], []
-    for family in check_families(families):
-        if can(AutoDecoder(n_trials=1, families=family, invariants=None).fit(x, np.hstack([x, 1 - x]))):
-            found.append(family)
-    if not found:
-        raise ValueError(f"no decoder of the families {', '.join(check_families(families))} can do that: give others")
     return found
 
 
