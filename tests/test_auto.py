@@ -144,6 +144,16 @@ def test_blend_is_exact_and_differentiable(count, limit):
     assert np.allclose(decoder.jvp(Z, [1.0, 2.0]), J @ [1.0, 2.0], atol=1e-11)
 
 
+@pytest.mark.kernels
+def test_the_last_rows_of_a_batch_have_room_for_many_functions():
+    """Of 32 rows and 12 more the latter need all functions of a part at once: more numbers than 32 rows do."""
+    Y, F = pulses(60)
+    many = rm.RFNNDecoder(rm.FourierFeatures(0.5, n_features=2500, random_state=0), latent_scale=None)
+    decoder = BlendedDecoder([many, rm.KernelDecoder()], invariants=None).fit(Y, F)
+    Z = np.resize(Y, (44, 2))
+    assert np.allclose(decoder.predict(Z), np.concatenate([decoder.predict(z[None]) for z in Z]), rtol=0, atol=1e-9)
+
+
 def test_blend_without_derivatives_says_so():
     Y, F = pulses(20)
     decoder = BlendedDecoder([LinearRegression()]).fit(Y, F)

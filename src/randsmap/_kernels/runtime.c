@@ -147,7 +147,8 @@ ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t rows = r->gemm ? n : smaller(n, CHUNK);
     const ptrdiff_t encoding = r->encoder_centre ? larger(encoder_work(r, smaller(n, CHUNK)), rk_nearest_work(r)) : 0;
-    ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, 1)) + projection_work(r);
+    /* or fewer rows, of which few need all functions at once */
+    ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, smaller(rows, CHUNK))) + projection_work(r);
     if (r->input)
         decoding += rows * r->d + rk_work(r->input, rows);
     return larger(encoding, decoding) + 1;
