@@ -35,8 +35,7 @@ def assert_mass_is_one(F):
     assert (abs(F.sum(axis=1) - 1) <= 1e-14 * (abs(F).sum(axis=1) + 1)).all()
 
 
-@pytest.mark.parametrize("P", P_FRACTIONS)
-@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("name, P", [("sigmoid", 1.0), ("sigmoid", 0.25), ("fourier", 0.5), ("multiscale", 0.25)])
 def test_every_decoded_field_has_the_mass(traffic, name, P):
     F, Y, F_test, Y_test = traffic
     exact = randsmap.RANDSMAPDecoder(MAPS[name](P), random_state=0).fit(Y, F)

@@ -724,20 +724,20 @@ def test_what_a_file_need_not_hold_has_a_default(path):
 def test_no_file_makes_memory_blow_up(tmp_path):
     for i, parts in enumerate(NASTY):
         (tmp_path / f"{i:02}.npz").write_bytes(structure(*parts))
-    # headers that claim a manifest of 2^40 bytes, and one of 1 GB in a (sparse) file that has them
-    for i, size in enumerate((2**40, 2**30)):
+    # headers that claim a manifest of 2^40 bytes, and one of 0.5 GB in a (sparse) file that has them
+    for i, size in enumerate((2**40, 2**29)):
         with open(tmp_path / f"long{i}.npz", "wb") as file:
             info = zipfile.ZipInfo("manifest.json")
             info.file_size, info.compress_size, info.CRC = size, size, 0
             file.write(info.FileHeader(zip64=True))
-            file.truncate(2**30 + 2**20)
-    # one whose directory is said to take 1 GB
+            file.truncate(2**29 + 2**20)
+    # one whose directory is said to take 0.5 GB
     with open(tmp_path / "directory.npz", "wb") as file:
         file.write(structure(EMPTY))
-        file.truncate(2**30)
+        file.truncate(2**29)
     with open(tmp_path / "directory.npz", "r+b") as file:
         file.seek(0, 2)
-        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 2**30 - 100, 100, 0))
+        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 1, 1, 2**29 - 100, 100, 0))
         seal(file)
     code = (
         "import pathlib, resource, sys, randsmap, randsmap.persistence\n"
