@@ -34,10 +34,10 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Parameters
     ----------
     path : path
-        The ending determines the format: ``.npy``, ``.npz``, ``.mat`` (``-v7.3`` needs h5py), ``.csv`` or ``.txt``
-        (with any usual separator, decimal commas, lines of names or none), ``.h5``, ``.hdf5`` or ``.jld2`` (needs
-        h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group also xarray). ``pip install
-        'randsmap[files]'`` installs these. A file with another ending has to be a .npy file, or without an ending text.
+        The extension determines the format: ``.npy``, ``.npz``, ``.csv``, ``.txt``, ``.mat`` (``-v7.3`` needs h5py),
+        ``.h5``, ``.hdf5`` or ``.jld2`` (need h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group
+        also xarray). ``pip install 'randsmap[files]'`` installs these. Other files
+        must be .npy files, or without an extension text.
     key : str or None, default=None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
         netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
@@ -56,8 +56,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Raises
     ------
     ValueError, ImportError, OSError
-        If the file does not have the format of its ending, holds no numbers, or has several arrays, which are listed,
-        and no `key`; if a package, which is named, is not installed; if the file cannot be read.
+        If the file does not have the format of its extension, holds no numbers, or cannot be read. If it has several
+        arrays and no `key`: the message lists them. If a package is not installed: the message names it.
 
     Warns
     -----
@@ -219,10 +219,10 @@ def _imported(name: str, path: Path) -> Any:
         raise ImportError(f"{path} needs the package {name}, which cannot be imported ({error}): {remedy}") from None
 
 
-# what stands beside "data" in files of SciPy, PyData, anndata, MATLAB and Octave that hold a sparse matrix
+# what stands next to "data" in files of SciPy, PyData, anndata, MATLAB and Octave that hold a sparse matrix
 _SPARSE = [("indices", "indptr"), ("row", "col"), ("offsets", "shape"), ("coords", "shape"), ("ir", "jc")]
 _SPARSE.append(("ridx", "cidx"))
-# kinds of arrays beside which another one is read without a word, since they hold no fields
+# kinds of arrays next to which another one is read without a word, since they hold no fields
 _NO_FIELDS = {
     *("char", "string", "sq_string", "labels", "function", "function_handle"),
     *("datetime", "duration", "categorical"),
@@ -602,7 +602,7 @@ def _are_times(name: object, place: Any) -> bool:
 
 
 def _equal_sums(F: NDArray[Any], axis: int) -> bool:
-    """True if the sums along an axis are one number, which is not 0 but for round-off."""
+    """True if the sums along an axis are one number, which is not 0 to round-off."""
     sums, sizes = F.sum(axis=axis, dtype=float), np.abs(F).sum(axis=axis, dtype=float)
     tol = 1e-4 if F.dtype == np.float32 else 1e-6
     return bool(np.ptp(sums) <= tol * sizes.max() and np.abs(sums).min() > 1e-3 * sizes.max())

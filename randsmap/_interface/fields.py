@@ -80,7 +80,7 @@ class FieldShape:
         return check_cells(cells, self.n_cells, self.shape, name)
 
     def values(self, values: Any, name: str, *, columns: bool = False) -> Any:
-        """One value a cell, or with `columns` several on one more axis, as (M,) or (M, q); others as given."""
+        """One value per cell, or with `columns` several on one more axis, as (M,) or (M, q); others as given."""
         if isinstance(values, str) or values is None:
             return values
         refuse_unreadable(values, name)

@@ -52,8 +52,8 @@ def reconstruction_errors(
     Returns
     -------
     dict of str to ndarray (n,)
-        "relative_l2" and "relative_linf", scaled as by `metrics.scaled_l2`; "conservation_error", absolute, of the
-        invariants of the model's decoder (of the mass if it has none); and if the decoder has bounds "outside_bounds",
+        "relative_l2" and "relative_linf", scaled as by `metrics.scaled_l2`. "conservation_error", absolute, of the
+        invariants of the model's decoder, or of the mass if it has none. "outside_bounds" if the decoder has bounds:
         the largest distance of a cell from them.
 
     {raises}

@@ -265,8 +265,8 @@ class LatentForecast(FieldOutputMixin, Model):
     Notes
     -----
     The regressor learns rate_k = (z_{k+1} - z_k) step_ / (t_{k+1} - t_k) of latents z at times t, from the state
-    (z_k, rate_{k-1}, ..., rate_{k-lag+1}), with cosine and sine of angles and, where steps differ by more than 1e-3,
-    the next step; at most 4000 pairs. Latents go beyond those seen by at most the geometric mean of their
+    (z_k, rate_{k-1}, ..., rate_{k-lag+1}). Angles enter by cosine and sine, and the next step enters if steps differ by
+    more than 1e-3. At most 4000 pairs are used. Latents go beyond those seen by at most the geometric mean of their
     range and the largest. Fields keep the model's bounds and invariants, with the present values if they vary.
 
     References
@@ -410,8 +410,8 @@ class LatentForecast(FieldOutputMixin, Model):
         n_steps : int
             Number of fields, `step_` apart as those of the history.
         return_error : bool or "absolute"
-            Return a tuple of the fields and, (n_steps,), how far each may be off: its relative L2 error (in the norm of
-            the cells' weights) will not exceed that with probability `coverage`, or "absolute", |f_hat - f| itself.
+            Return a tuple of the fields and their error bars (n_steps,): relative L2 errors (in the norm of the cells'
+            weights) that are not exceeded with probability `coverage`. "absolute": |f_hat - f| itself.
         coverage : float
             The probability, of trajectories as those of `fit` are; above 0, at most 1.
 

@@ -95,8 +95,8 @@ class ManifoldModel(ReconstructionMixin, Model):
 
     Notes
     -----
-    A model has one norm of fields: `cell_weights` of its decoder or its encoder hold for the other as well if that has
-    None, for `score`, and for the functions that measure errors of a model.
+    A model has one norm of fields: `cell_weights` of its decoder or its encoder hold for the other part, for `score`,
+    and for the functions that measure errors of a model.
 
     Fields and `out` may be memory-mapped arrays larger than memory (docs/large.md), which the package's own parts read
     by blocks. `DiffusionMaps` without `encoder_samples` and `KNNDecoder` copy them unless `copy=False`.
@@ -357,9 +357,9 @@ class ManifoldModel(ReconstructionMixin, Model):
         Parameters
         ----------
         precision, tol, kind, latents, max_bytes, error_bar, distil
-            As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps`, whose
-            distances are measured in the fewest principal components that give their latents to `tol` of the largest,
-            and of the fields and path lengths of `Isomap`.
+            As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps` and
+            of the fields and path lengths of `Isomap`. Distances of the former are measured in the fewest principal
+            components that give their latents to `tol` of the largest.
 
         Returns
         -------

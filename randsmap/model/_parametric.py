@@ -72,7 +72,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
     Theta of a `ShiftRegistration` is unwrapped from each snapshot to the next: along the parameter, or along the
-    shortest tree that joins the parameters, first those of one group; runs at equal distances are joined where theta
+    shortest tree that joins the parameters, first those of one group. Runs at equal distances are joined where theta
     is most alike. If neighbours then differ by a turn and none by half of one, as around a circle of parameters, its
     cosine and sine are interpolated instead. It warns of gaps, also between runs, in which theta may turn by more than
     a third.

@@ -161,8 +161,8 @@ def stencil(
     offsets : array-like of int (p, number of axes), on a line also (p,)
         Steps to the neighbours along each axis, such as [(0, 0), (0, -1), (0, 1)].
     boundary : {"periodic", "clamp", "mirror", "outside"} or one of them for each axis, default="periodic"
-        What lies beyond the first and last cells: the other end; the last cell, again and again; the cells before the
-        wall in reverse order; or nothing, whose index is s: give the value there as ``np.append(f, value)[index]``.
+        What lies beyond the first and last cells: the other end, the last cell again, or the cells before the wall in
+        reverse order. "outside" has index s: give the value there as ``np.append(f, value)[index]``.
 
     Returns
     -------
