@@ -301,7 +301,8 @@ def command_line():
 
     def subcommands(parser):
         groups = [action for action in parser._actions if hasattr(action, "choices") and hasattr(action, "add_parser")]
-        return groups[0].choices.items() if groups else ()
+        found = groups[0].choices.items() if groups else ()
+        return sorted(found, key=lambda item: item[0] in ("study", "dataset", "config", "export"))  # these at the end
 
     def section(parser, level):
         nonlocal text
@@ -396,6 +397,7 @@ def escape_mathematics(app, what, name, obj, options, lines):
             parts[0] = re.sub(r"^(\s*)([A-Za-z]\. )", r"\1\\\2", parts[0])  # a symbol, not the number of a list
             parts[::2] = [re.sub(r"(?<!\\)(\||\*|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
             parts[::2] = [EQUATION.sub(equation_link, part) for part in parts[::2]]
+            parts[::2] = [re.sub(r"docs/([\w-]+)\.md", r":doc:`/\1`", part) for part in parts[::2]]
             lines[number] = line[:start] + "".join(parts)
         if block is None and line.rstrip().endswith("::"):
             block = indent
@@ -453,7 +455,7 @@ def list_other_pages(app, docname, source):
 
 
 def list_members(app, what, name, obj, options, lines):
-    """See also, before the examples, and the table of a class's members, before its parameters."""
+    """See also, before the examples, and the table of a class's methods, before its parameters."""
     own = {id(thing): name for name, thing in OBJECTS.items()}.get(id(obj))
     if own:
         examples = next(
@@ -463,13 +465,13 @@ def list_members(app, what, name, obj, options, lines):
     if what != "class" or not MEMBERS.get(own):
         return
     table = [".. list-table::", "   :widths: auto", "   :class: members", ""]
-    for short, member in MEMBERS[own].items():
-        called = f"{short}()" if inspect.isroutine(member) else short
+    methods = {short: member for short, member in MEMBERS[own].items() if inspect.isroutine(member)}
+    for short, member in methods.items():
         summary = [first_paragraph(member)]
         escape_mathematics(app, "method", "", member, None, summary)
-        table += [f"   * - :py:obj:`{called} <{HOMES[id(member)]}>`", f"     - {summary[0]}"]
+        table += [f"   * - :py:obj:`{short}() <{HOMES[id(member)]}>`", f"     - {summary[0]}"]
     start = next((number for number, line in enumerate(lines) if line.startswith(":Parameters:")), len(lines))
-    lines[start:start] = ["", ".. rubric:: Methods and attributes", "", *table, ""]
+    lines[start:start] = ["", ".. rubric:: Methods", "", *table, ""]
 
 
 def setup(app):

@@ -36,8 +36,8 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     path : path
         The extension determines the format: ``.npy``, ``.npz``, ``.csv``, ``.txt``, ``.mat`` (``-v7.3`` needs h5py),
         ``.h5``, ``.hdf5`` or ``.jld2`` (need h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group
-        also xarray). ``pip install 'randsmap[files]'`` installs these. Other files
-        must be .npy files, or without an extension text.
+        also xarray). ``pip install 'randsmap[files]'`` installs these. A
+        file without an extension is text, and others are .npy files.
     key : str or None, default=None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
         netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
