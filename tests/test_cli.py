@@ -955,7 +955,7 @@ def test_fields_keep_the_mass_by_weights_and_the_bounds_asked_for(tmp_path, weig
     capsys.readouterr()
     assert run("evaluate", tmp_path / "m", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
     text = capsys.readouterr().out
-    assert "the model keeps the mass (sum of the cells by their weights) and values at least 0" in text
+    assert "the model conserves the mass (sum of the cells by their weights) and values at least 0" in text
     with open(tmp_path / "e.csv", newline="") as file:
         assert {row["outside_bounds"] for row in csv.DictReader(file)} == {"0.0"}
 
@@ -1018,7 +1018,7 @@ def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapsho
     capsys.readouterr()
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
     text = capsys.readouterr().out
-    assert "the model keeps the mass (sum of the cells)\n" in text and "outside_bounds" not in text
+    assert "the model conserves the mass (sum of the cells)\n" in text and "outside_bounds" not in text
 
 
 @pytest.mark.parametrize("command", ["encode", "evaluate"])

@@ -269,8 +269,8 @@ def test_what_is_kept_is_said(bumps, tmp_path, without_pictures):
     decoder = randsmap.RANDSMAPDecoder(cell_weights=weights, bounds=(0, 1), random_state=0)
     path = write_model_report(randsmap.ManifoldModel(randsmap.POD(2), decoder).fit(fields), fields, tmp_path / "r.html")
     text = Page(path).text
-    assert "The model keeps the mass (sum of the cells by their weights): the largest" in text
-    assert "decoded, which the model keeps at least 0 and at most 1." in text
+    assert "The model conserves the mass (sum of the cells by their weights): the largest" in text
+    assert "decoded, which the model bounds: at least 0 and at most 1." in text
 
 
 @pytest.fixture

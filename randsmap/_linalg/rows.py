@@ -298,8 +298,8 @@ class MappedRows(Rows):
         whole = self._rows is None and (array.flags.c_contiguous or array.flags.f_contiguous)
         if owner.filename is None or not whole:
             raise TypeError(
-                f"{self.name} is part of a memory-mapped file, which a pickle cannot name: map the whole file, or copy "
-                "the part to memory"
+                f"{self.name} is a slice of a memory-mapped file, which cannot be pickled: map the whole file, or copy "
+                "the slice to memory"
             )
         order = "C" if array.flags.c_contiguous else "F"
         offset = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]

@@ -480,7 +480,7 @@ def evaluate(arguments):
         tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
     kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
     if kept is not None:
-        tell(f"the model keeps {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
+        tell(f"the model conserves {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
     metrics = randsmap.metrics
     norms = metrics.field_norms(snapshots, cell_weights=norm_weights(fitted.field_shape_, fitted))
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())

@@ -432,13 +432,13 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     what, bounds = part.invariants_.in_words if hasattr(part, "invariants_") else ("its invariants", "")
     largest = found.invariants.max()
     if not found.n_invariants:
-        yield f"The model promises to keep nothing exactly; the mass is off by {percent(largest)} at most."
+        yield f"The model enforces no invariants; the largest relative error of the mass is {percent(largest)}."
     elif largest < 1e-8:
-        yield f"The model keeps {what}: the largest relative error is {largest:.2g}."
+        yield f"The model conserves {what}: the largest relative error is {largest:.2g}."
     else:
-        yield f"The model keeps {what} of its training fields; those of the snapshots differ by {percent(largest)}."
+        yield f"The model conserves {what} of its training fields; the snapshots differ by {percent(largest)}."
     low, decoded_low, high, decoded_high = found.ranges
-    kept = f", which the model keeps {bounds}" if bounds else ""
+    kept = f", which the model bounds: {bounds}" if bounds else ""
     yield f"Values: {low:.4g} to {high:.4g} in the snapshots, {decoded_low:.4g} to {decoded_high:.4g} decoded{kept}."
     folded = folds_in_words(model, found.snapshots)
     if folded is not None:
