@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 __all__ = [
     "plot_comparison",
     "plot_crowd",
-    "plot_difference",
     "plot_embedding",
     "plot_errors",
     "plot_field",
@@ -180,53 +179,6 @@ def plot_field(
 
 
 @_documented
-def plot_difference(
-    truth: ArrayLike,
-    decoded: ArrayLike,
-    *,
-    shape: Sequence[int] | None = None,
-    positions: ArrayLike | None = None,
-    mesh: _Mesh | None = None,
-    extent: tuple[float, float, float, float] | None = None,
-    origin: str = "lower",
-    label: str = "decoded \u2212 truth",
-    colorbar: bool = True,
-    ax: Axes | None = None,
-    **style: Any,
-) -> Artist:
-    """Difference of a decoded field from the true one.
-
-    Parameters
-    ----------
-    {fields}
-    label : str, default="decoded − truth"
-        Name of the difference.
-    shape, positions, mesh, extent, origin, colorbar, ax, **style
-        As of `plot_field`.
-
-    Returns
-    -------
-    As of `plot_field`.
-
-    Examples
-    --------
-    >>> from randsmap.plotting import plot_difference
-    >>> line = plot_difference([0.0, 1.0, 0.5], [0.1, 0.9, 0.5], positions=[-1.0, 0.0, 1.0])
-    """
-    truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
-    difference = decoded - truth
-    if mesh is None and difference.ndim == 1:
-        _, ax = new_axes((5.6, 3.2), ax)
-        ax.axhline(0, color="0.8", linewidth=0.8)
-        style = {"color": _ALARM_COLOR, **style}
-    else:
-        largest = abs(difference).max() or 1.0
-        style = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest, **style}
-    style |= {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
-    return plot_field(difference, label=label, colorbar=colorbar, ax=ax, **style)
-
-
-@_documented
 def plot_comparison(
     truth: ArrayLike,
     decoded: ArrayLike,
@@ -270,7 +222,7 @@ def plot_comparison(
         lines = [
             plot_field(truth, ax=left, color=_TRUTH_COLOR, linewidth=3, **place),
             plot_field(decoded, ax=left, **place),
-            plot_difference(truth, decoded, ax=right, **place, **together),
+            _difference(truth, decoded, ax=right, **place, **together),
         ]
         for line, name in zip(lines, _COMPARED):
             line.set_label(name)
@@ -282,12 +234,23 @@ def plot_comparison(
     drawn = [
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
-    drawn.append(plot_difference(truth, decoded, ax=axes[2], colorbar=False, **place))
+    drawn.append(_difference(truth, decoded, ax=axes[2], **place))
     for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], None)):
         draw_bar_below(artist, panels, name, pad=0.02, fraction=0.06, aspect=25 * len(panels))
     for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
     return drawn
+
+
+def _difference(truth, decoded, ax, mesh, **style):
+    """Difference of two fields: a line about 0, or neutral at 0."""
+    difference = decoded - truth
+    if mesh is None and difference.ndim == 1:
+        ax.axhline(0, color="0.8", linewidth=0.8)
+        return plot_field(difference, ax=ax, **{"color": _ALARM_COLOR, **style})
+    largest = abs(difference).max() or 1.0
+    scale = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest}
+    return plot_field(difference, ax=ax, mesh=mesh, colorbar=False, **scale, **style)
 
 
 @_documented

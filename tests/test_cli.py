@@ -1,7 +1,9 @@
 import csv
 import io
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from randsmap import (
 )
 from randsmap._interface.parameters import option_of
 from randsmap._linalg import rows
-from randsmap.cli import STUDIES, main
+from randsmap.cli import _COMMANDS, _GROUPS, STUDIES, main, painted
 from randsmap.decoders import library_path
 from randsmap.metrics import relative_l2
 from randsmap.model import sampled
@@ -50,7 +52,7 @@ def run(*arguments):
 def test_fit_encode_decode_evaluate(tmp_path, snapshots, capsys):
     model, latents, fields, table = (tmp_path / n for n in ("m", "Y.npy", "G.npy", "errors.csv"))
     assert run("fit", tmp_path / "F.npy", "--out", model, "--features", "sigmoid") == 0
-    assert "tuned slope" in capsys.readouterr().out
+    assert re.search(r"^decoder .* slope \S+ \(tuned\)", capsys.readouterr().out, re.M)
     assert load(model).encoder_.n_components == 1  # all that bumps at one place each need
     assert run("encode", model, tmp_path / "F.npy", "--out", latents) == 0
     assert run("decode", model, latents, "--out", fields) == 0
@@ -97,7 +99,7 @@ def failing(arguments, capsys):
 
 def test_errors_are_told_and_leave_nothing_behind(tmp_path, snapshots, capsys):
     model = tmp_path / "m"
-    assert "No such file" in failing(("fit", tmp_path / "none.npy", "--out", model), capsys)
+    assert "none.npy: no such file" in failing(("fit", tmp_path / "none.npy", "--out", model), capsys)
     (tmp_path / "text.npy").write_text("hello")
     assert "not a .npy file" in failing(("fit", tmp_path / "text.npy", "--out", model), capsys)
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
@@ -221,6 +223,94 @@ def test_quick_traffic_study(tmp_path):
         elif row["decoder"] == "RFNN-Sig":
             assert 1e-6 < float(row["conservation_median"]) < 1e-3
     assert "randsmap study lwr --quick --seed 0" in (tmp_path / "table.md").read_text()
+
+
+def test_help_lists_every_command_once_in_the_order_of_use(capsys):
+    for arguments, parts in ((), (*_GROUPS, "Examples")), (("fit",), ("Input:", "Model:", "Search:", "Examples:")):
+        with pytest.raises(SystemExit):
+            run(*arguments, "--help")
+        text = capsys.readouterr().out
+        places = [text.index(part) for part in parts]
+        assert places == sorted(places)
+    named = [name for names in _GROUPS.values() for name in names]
+    assert sorted(named) == sorted({path.split()[0] for path in _COMMANDS}) and named[:3] == [
+        "fit",
+        "evaluate",
+        "report",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("studdy",), "did you mean study?"),
+        (("study", "lwrr"), "did you mean lwr?"),
+        (("fit", "F.npy", "--outt", "m"), "there is no option --outt; did you mean --out?"),
+        (("--degub", "fit"), "did you mean --debug?"),
+        (("fit", "F.npy", "--out", "m", "--features", "sigmiod"), "'sigmiod' is none of sigmoid, "),
+        (("fit", "F.npy", "--comp", "2"), "there is no option --comp"),  # no abbreviations: scripts outlive options
+    ],
+)
+def test_misspelt_words_are_recognised(words, message, capsys):
+    with pytest.raises(SystemExit) as stop:
+        run(*words)
+    said = capsys.readouterr().err
+    assert stop.value.code == 2 and message in said and said.count("\n") == 2 and "usage" not in said
+
+
+def test_results_are_lines_nothing_or_json(tmp_path, snapshots, capsys):
+    fit = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
+    assert run(*fit) == 0
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["data", "encoder", "decoder", "error", "saved"]
+    assert "cross-validation: 100%" in said.err
+    for words in ((*fit, "--quiet"), ("--quiet", *fit)):
+        assert run(*words) == 0
+        said = capsys.readouterr()
+        assert said.out == "" and "cross-validation" not in said.err and "warning" in said.err
+    assert run(*fit, "--json") == 0
+    found, held_out = json.loads(capsys.readouterr().out), load(tmp_path / "m").held_out_
+    assert found["error"] == held_out.mean and found["n_components"] == 1 and found["words"]["error"]
+    evaluate = ("evaluate", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "errors.csv", "--json")
+    assert run(*evaluate) == 0
+    found = json.loads(capsys.readouterr().out)
+    with open(tmp_path / "errors.csv", newline="") as file:
+        errors = [float(row["relative_l2"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose(found["relative_l2"]["p95"], np.percentile(errors, 95))
+    assert run("encode", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "Y.npy", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["shape"] == [60, 1]
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert painted("error", "red", io.StringIO()) == "error"
+    assert painted("error", "red", Terminal()) == "\x1b[31merror\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert painted("error", "red", Terminal()) == "error"
+
+
+def test_shells_complete_what_the_parser_knows(capsys):
+    scripts = {}
+    for shell in ("bash", "zsh", "fish"):
+        assert run("completion", shell) == 0
+        scripts[shell] = capsys.readouterr().out
+    for name in ("--encoder-samples", "multiscale", "rotated-images"):
+        assert all(name.removeprefix("--") in text for text in scripts.values())
+    assert scripts["zsh"].endswith(scripts["bash"])
+    if shutil.which("bash") is None:
+        pytest.skip("no bash")
+    lines = ["randsmap --debug study l", "randsmap study lwr --qu", "randsmap fit F.npy --features ", "randsmap fit "]
+    code = scripts["bash"]
+    for line in lines:
+        words = " ".join(word or "''" for word in line.split(" "))
+        code += f'COMP_WORDS=({words}); COMP_CWORD={line.count(" ")}; _randsmap; echo "${{COMPREPLY[*]}}"\n'
+    result = subprocess.run(["bash", "--norc", "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines() == ["lwr", "--quick --quiet", "sigmoid fourier multiscale", ""], result.stderr
 
 
 def table(folder):
@@ -350,7 +440,7 @@ def test_arrays_of_another_width_are_named_with_what_was_expected(tmp_path, snap
 
 def test_dataset_errors(tmp_path, capsys):
     assert ".npy or .npz" in failing(("dataset", "lwr", "--out", tmp_path / "F.csv"), capsys)
-    assert "n_samples must be at least" in failing(
+    assert "error: --samples must be at least" in failing(
         ("dataset", "s-curve", "--samples", 0, "--out", tmp_path / "F.npy"), capsys
     )
     assert "does not exist" in failing(("dataset", "lwr", "--out", tmp_path / "no" / "F.npy"), capsys)
@@ -414,15 +504,15 @@ def process(*arguments, **options):
 def test_invariants_are_found_in_the_data(tmp_path, snapshots, capsys):
     arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     assert run(*arguments) == 0
-    assert "invariants: the mass, 1 in every snapshot" in capsys.readouterr().out
+    assert "cells; mass 1, conserved" in capsys.readouterr().out
     assert load(tmp_path / "m").decoder_.invariants == "mass"
     np.save(tmp_path / "F.npy", snapshots * np.linspace(0.1, 1, len(snapshots))[:, None])
     assert run(*arguments) == 0
-    assert "invariants: none, since not every snapshot has the same mass" in capsys.readouterr().out
+    assert "masses from 0.1 to 1, not conserved" in capsys.readouterr().out
     assert load(tmp_path / "m").decoder_.invariants is None
     assert "--invariants none" in failing((*arguments, "--invariants", "mass"), capsys)
     assert run(*arguments, "--invariants", "none") == 0
-    assert "invariants: " not in capsys.readouterr().out
+    assert "mass" not in capsys.readouterr().out
     snapshots[4, 2] = np.nan  # no reason to keep nothing
     np.save(tmp_path / "F.npy", snapshots)
     assert "finite, got NaN at (4, 2)" in failing(arguments, capsys)
@@ -434,7 +524,7 @@ def test_an_empty_snapshot_does_not_make_the_error_infinite(tmp_path, snapshots,
     arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     assert run(*arguments) == 0
     text = capsys.readouterr().out
-    assert np.isfinite(float(re.search("L2 error on the snapshots ([^\\s]+)", text)[1]))
+    assert np.isfinite(float(re.search(r"(\S+) % on the training data", text)[1]))
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", "--out", tmp_path / "e.csv") == 0
     assert not re.search(r"\b(inf|nan)\b", capsys.readouterr().out)
     with open(tmp_path / "e.csv", newline="") as file:
@@ -549,17 +639,17 @@ def test_fit_searches_for_the_model(tmp_path, capsys, monkeypatch):
     arguments = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 2, "--trials", 2)
     assert run(*arguments, "--groups", tmp_path / "groups.txt") == 0
     said = capsys.readouterr()
-    assert "encoders: " in said.err and "tuning: " in said.err
-    assert re.search(r"^encoder: .*at most 2 by --components$", said.out, re.M)
-    assert re.search(r"^decoder: ", said.out, re.M) and "invariants: the mass, 1 in every" in said.out
-    held_out = float(re.search(r"held-out relative L2 error ([^\s]+)", said.out)[1])
+    assert "encoders (d = 2): " in said.err and "decoders: " in said.err
+    assert re.search(r"^encoder .*at most 2 by --components$", said.out, re.M)
+    assert re.search(r"^decoder  ", said.out, re.M) and "mass 1, conserved" in said.out
+    held_out = float(re.search(r"^error +(\S+) % \+-", said.out, re.M)[1]) / 100
     model = load(tmp_path / "m")
     assert model.transform(F).shape == (72, 2) and 0 < held_out < 0.3
     assert abs(model.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
     monkeypatch.setattr("randsmap.tuning._autotune._ENCODERS", ("POD",))
-    assert run(*arguments, "--decoder", "gaussian,k-nn") == 0
+    assert run(*arguments, "--decoder", "gaussian,k-nn", "--verbose") == 0
     first = (tmp_path / "m").read_bytes()
-    families = re.findall(r"^(?:decoder:)? +([a-z-]+) \(", capsys.readouterr().out, re.M)
+    families = re.findall(r"^(?:decoder)? +([a-z-]+) \(", capsys.readouterr().out, re.M)
     assert families and set(families) <= {"gaussian", "k-nn"}
     assert run(*arguments, "--decoder", "gaussian,k-nn") == 0 and (tmp_path / "m").read_bytes() == first
     # these say how many samples there were
@@ -603,7 +693,7 @@ def test_options_of_fit_are_checked(tmp_path, snapshots, capsys):
     assert "line 2, column 1: 'x' is no number" in failing((*fit, "--parameters", labels), capsys)
     labels.write_text("1, 2\n3, 4\n")
     assert "one row for each of the 60 snapshots, got 2" in failing((*fit, "--parameters", labels), capsys)
-    assert "No such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)
+    assert "none: no such file" in failing((*fit, "--groups", tmp_path / "none"), capsys)
     assert not (tmp_path / "m").exists()
 
 
@@ -614,7 +704,7 @@ def test_fields_at_parameters(tmp_path, capsys):
     named = ("--parameters", tmp_path / "places.npy")
     assert run("fit", tmp_path / "F.npy", *named, "--trials", 4, "--components", 3, "--out", model) == 0
     said = capsys.readouterr().out
-    held_out = float(re.search("error of fields at parameters ([^\\s]+)", said)[1])
+    held_out = float(re.search(r"^error +(\S+) % .* of fields at parameters", said, re.M)[1]) / 100
     assert 0 < held_out < 0.2
     np.savetxt(tmp_path / "new.txt", places[:5])
     assert run("predict", model, tmp_path / "new.txt", "--out", fields) == 0
@@ -660,7 +750,7 @@ def test_fields_at_parameters_have_as_many_modes_as_predict_them_best(tmp_path, 
     model, fit = tmp_path / "m", ("fit", tmp_path / "F.npy", "--parameters", tmp_path / "p.npy", "--out")
     assert run(*fit, model) == 0
     said = capsys.readouterr().out
-    pod, quantiles = re.search(r"L2 error (\S+) by all POD modes, (\S+) by all modes of the quant", said).groups()
+    pod, quantiles = re.search(r"error (\S+) % by all POD modes, (\S+) % by all modes of the quant", said).groups()
     assert float(quantiles) < 0.9 * float(pod)
     loaded = load(model)
     assert isinstance(loaded.model_.model_.encoder_, POD)
@@ -681,7 +771,7 @@ def test_times_are_parameters_too_and_a_plain_model_has_none(tmp_path, snapshots
     np.save(tmp_path / "t.npy", times)
     plain = ("fit", tmp_path / "F.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     assert run(*plain, "--parameters", tmp_path / "t.npy") == 0
-    assert "error of fields at parameters" in capsys.readouterr().out
+    assert " of fields at parameters" in capsys.readouterr().out
     assert run("predict", tmp_path / "m", tmp_path / "t.npy", "--out", tmp_path / "G.npy") == 0
     assert np.load(tmp_path / "G.npy").shape == (60, 40)
     assert run(*plain) == 0
@@ -944,7 +1034,7 @@ def test_fields_keep_the_mass_by_weights_and_the_bounds_asked_for(tmp_path, weig
     F, w = weighted
     given = ("--cell-weights", tmp_path / weights[0], *weights[1:], "--bounds", "0", "none")
     assert run("fit", tmp_path / "W.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5, *given) == 0
-    assert "the mass by the cells' weights, 1 in every snapshot" in capsys.readouterr().out
+    assert "mass by cell weights 1, conserved" in capsys.readouterr().out
     decoder = load(tmp_path / "m").decoder_
     assert decoder.bounds == (0.0, None) and np.array_equal(decoder.cell_weights, w)
     np.save(tmp_path / "Y.npy", np.linspace(-3, 3, 50)[:, None])  # far away, too
@@ -1046,18 +1136,18 @@ def test_fit_advises_a_coordinate_that_the_spectrum_does_not_show(tmp_path, snap
     options = ("--out", tmp_path / "m", "--trials", 1)
     assert run("fit", tmp_path / "P.npy", *options) == 0
     text = capsys.readouterr().out
-    hint = r"with 2 coordinates it would be about (\S+) instead of (\S+) in the search, although .* try --components 2"
-    ((more, now),) = re.findall(hint, text)
+    hint = r"^hint +2 coordinates: about (\S+) % instead of (\S+) % in the search, although .*\(--components 2\)"
+    ((more, now),) = re.findall(hint, text, re.M)
     assert load(tmp_path / "m").encoder_.n_components == 1 and float(more) < 0.5 * float(now)
     np.savetxt(tmp_path / "t.csv", np.random.default_rng(0).permutation(np.c_[t, height]), delimiter=",")
     assert run("fit", tmp_path / "P.npy", *options, "--parameters", tmp_path / "t.csv") == 0
-    assert "it would be" not in capsys.readouterr().out  # of encoded fields, not of those at parameters
+    assert "instead of" not in capsys.readouterr().out  # of encoded fields, not of those at parameters
     assert run("fit", tmp_path / "P.npy", *options, "--components", 2) == 0
     text = capsys.readouterr().out
-    (of_two,) = re.findall(r"held-out relative L2 error (\S+)", text)
-    assert float(of_two) < 1.1 * float(more) and "it would be" not in text
+    (of_two,) = re.findall(r"^error +(\S+) %", text, re.M)
+    assert float(of_two) < 1.1 * float(more) and "hint" not in text
     assert run("fit", tmp_path / "F.npy", *options) == 0  # of one parameter, one coordinate is enough
-    assert "it would be" not in capsys.readouterr().out
+    assert "hint" not in capsys.readouterr().out
 
 
 # -- The error that is printed ------------------------------------------------------------------------
@@ -1069,9 +1159,9 @@ def test_the_held_out_error_is_that_of_the_model_and_stays_with_it(tmp_path, sna
     fit = ("fit", tmp_path / "order.npy", "--out", tmp_path / "m", "--components", 1, "--value", 5)
     assert run(*fit) == 0
     said, held_out = capsys.readouterr(), load(tmp_path / "m").held_out_
-    assert f"{held_out.mean:.2g} in the mean, {np.median(held_out.errors):.2g} in the median, " in said.out
+    assert f"{100 * held_out.mean:.3g} % in cross-validation by neighbours in time; median " in said.out
     assert held_out.n_snapshots == len(held_out.rows) == 60 and held_out.along_trajectories
-    assert "groups are needed" in said.out and "Groups are needed: groups=labels, --groups FILE" in said.err
+    assert "Groups are needed: groups=labels, --groups FILE" in said.err
     for name, seen in (("order", True), ("new", False)):
         assert run("evaluate", tmp_path / "m", tmp_path / f"{name}.npy") == 0
         first, second, *_ = capsys.readouterr().out.splitlines()
@@ -1097,7 +1187,7 @@ def test_the_error_of_fields_at_parameters_stays_with_the_model(tmp_path, snapsh
     fit = ("fit", tmp_path / "F.npy", "--parameters", tmp_path / "t.npy", "--out", tmp_path / "m")
     assert run(*fit, "--components", 1, "--value", 5) == 0
     held_out = load(tmp_path / "m").held_out_
-    assert held_out.at_parameters and held_out.in_words in capsys.readouterr().out
+    assert held_out.at_parameters and held_out.in_short in capsys.readouterr().out
     for more in ((), ("--parameters", tmp_path / "t.npy")):
         assert run("evaluate", tmp_path / "m", tmp_path / "F.npy", *more) == 0
         assert capsys.readouterr().out.startswith(f"When the model was fitted: {held_out.in_words}")
@@ -1108,7 +1198,7 @@ def test_of_a_file_that_is_read_in_part_the_rows_are_those_of_the_file(tmp_path,
     assert run(*fit, "--encoder-samples", 20) == 0
     held_out = load(tmp_path / "m").held_out_
     assert held_out.n_snapshots == 60 and np.array_equal(held_out.rows, sampled(snapshots, 20)[0])
-    assert "; 20 of 60 snapshots" in capsys.readouterr().out
+    assert "by snapshots, 20 of 60; median" in capsys.readouterr().out
 
 
 @pytest.fixture

@@ -308,12 +308,12 @@ def test_row_0_of_a_plane_is_below_or_above():
 
 def test_differences_are_neutral_at_0():
     truth = np.array([[1.0, 2.0], [3.0, 4.0]])
-    drawn = plotting.plot_difference(truth, truth + [[0.0, 1.0], [-3.0, 0.0]])
+    *_, drawn = plotting.plot_comparison(truth, truth + [[0.0, 1.0], [-3.0, 0.0]])
     assert drawn.get_clim() == (-3, 3)
     assert (np.asarray(drawn.get_array()) == [[0, 1], [-3, 0]]).all()
-    line = plotting.plot_difference([1.0, 2.0], [1.5, 2.0])
+    *_, line = plotting.plot_comparison([1.0, 2.0], [1.5, 2.0])
     assert line.get_ydata().tolist() == [0.5, 0]
-    same = plotting.plot_difference(truth, truth)
+    *_, same = plotting.plot_comparison(truth, truth)
     assert same.get_clim() == (-1, 1)
 
 
@@ -400,7 +400,7 @@ def test_embedding_of_one_coordinate_and_in_logarithmic_colours():
         (lambda: plotting.plot_field(np.ones(5), mesh=square_mesh()[0]), "mesh must be a pair"),
         (lambda: plotting.plot_field(np.ones(5), mesh=(np.ones((5, 2)), [[0, 1, 5]])), "name its points, 0 to 4"),
         (lambda: plotting.plot_field(np.ones(5), mesh=(np.ones((5, 2)), [[0.0, 1, 2]])), "must be integers of shape"),
-        (lambda: plotting.plot_difference([1.0, 2.0], [1.0]), r"decoded must have shape \(2,\) like truth"),
+        (lambda: plotting.plot_comparison([1.0, 2.0], [1.0]), r"decoded must have shape \(2,\) like truth"),
         (lambda: plotting.plot_errors([-1.0]), "errors must be at least 0, got -1"),
         (lambda: plotting.plot_errors([1.0], groups=[1, 2]), "groups must have length 1"),
         (lambda: plotting.plot_errors([1.0], [1.0, 2.0]), "times must have length 1"),
@@ -458,7 +458,6 @@ def test_one_field_in_any_arrangement(field, options, drawn):
     assert np.array_equal(values(plotting.plot_field(field, **options)), drawn)
     assert np.array_equal(values(plotting.plot_field(labelled(field), **options)), drawn)
     doubled = 2 * np.asarray(field)
-    assert np.array_equal(values(plotting.plot_difference(field, doubled, **options)), drawn)
     for artist, times in zip(plotting.plot_comparison(doubled, field, **options), (2, 1, -1)):
         assert np.array_equal(values(artist), times * drawn)
     figure = plotting.plot_reconstructions(field, {"a": doubled}, **options)
@@ -470,7 +469,6 @@ def test_a_flattened_field_has_the_shape_of_the_other():
     for truth, decoded in ((PLANE, LINE), (LINE, PLANE[None]), (labelled(PLANE), LINE[None])):
         drawn = plotting.plot_comparison(truth, decoded)
         assert all(np.asarray(artist.get_array()).shape == (3, 4) for artist in drawn)
-        assert np.asarray(plotting.plot_difference(truth, decoded).get_array()).shape == (3, 4)
         figure = plotting.plot_reconstructions(truth, {"a": decoded}, mask=PLANE.ravel() > 1)
         assert np.asarray(figure.axes[0].images[0].get_array()).shape == (3, 4)
 

@@ -18,8 +18,8 @@ _open = threading.local()  # .bars: how many this thread has open
 def show_progress(show: bool = True) -> Iterator[None]:
     """Show the progress of long computations on the standard error stream, in a ``with`` block.
 
-    A terminal or a notebook shows a bar, a log one line when the work is done. It applies to this thread (or asyncio
-    task). Functions with a parameter ``progress`` open it themselves.
+    A terminal or a notebook shows one bar, named by the stage of the work, a log a line for each stage. It applies to
+    this thread (or asyncio task). Functions with a parameter ``progress`` open it themselves.
 
     Parameters
     ----------
@@ -51,8 +51,8 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
 class ProgressBar(AbstractContextManager["ProgressBar"]):
     """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`."""
 
-    def __init__(self, total: int | None, what: str, *, unit: str = "", scale: bool = False, leave: bool = True):
-        # `unit` names a step, `scale` writes large numbers as 1.2M, `leave` keeps the bar when it is done
+    def __init__(self, total: int | None, what: str, *, unit: str = "", scale: bool = False) -> None:
+        # `unit` names a step, `scale` writes large numbers as 1.2M
         self._total, self._what, self._unit = total, what, unit and f" {unit}"
         self._stream = sys.stderr if _shown.get() else None
         self._bar, self._done, self._start, self._lock = None, 0, time.monotonic(), threading.Lock()
@@ -63,7 +63,9 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._stream.isatty() or type(self._stream).__module__.startswith("ipykernel"):
             from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets
 
-            self._bar = tqdm(total=total, desc=what, unit=self._unit or "it", unit_scale=scale, leave=leave)
+            # the next stage takes the same line; what is inside a stage is shown if it takes long
+            style = {"unit": self._unit or "it", "unit_scale": scale, "leave": False}
+            self._bar = tqdm(total=total, desc=what, delay=0 if self._outermost else 1, **style)
 
     def update(self, n: int = 1) -> None:
         """Add n steps."""
@@ -102,7 +104,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
 
 def steps(n: int, size: int, what: str) -> Iterator[tuple[int, int]]:
     """(start, stop) of blocks of `size` out of n, with a bar named `what` if there is more than one."""
-    with ProgressBar(n, what, leave=False) if n > size else contextlib.nullcontext() as bar:
+    with ProgressBar(n, what) if n > size else contextlib.nullcontext() as bar:
         for start in range(0, n, size):
             stop = min(start + size, n)
             yield start, stop

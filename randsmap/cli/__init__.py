@@ -1,19 +1,24 @@
 """The `randsmap` command: parses, calls the package and prints.
 
-Options are tables from "name METAVAR" to the help; the metavar tells the type. Those that are parameters of estimators
-take type, default and the beginning of the help from the declaration. `_commands` has one function for each command,
-and is imported when a command runs.
+Options are tables from "name METAVAR" to the help; the metavar tells the type, and "# Title" begins a group. Those
+that are parameters of estimators take type, default and the beginning of the help from the declaration. `_commands` has
+one function for each command, and is imported when a command runs; it prints, and returns what --json prints instead.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
+import io
+import json
 import linecache
+import math
 import os
 import re
 import signal
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
@@ -44,21 +49,49 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell("", end="")  # flush what argparse has printed, to a closed pipe too
     # messages must not go where the output goes
     to_stdout = any(_is_stdout(getattr(arguments, name, None)) for name in ("out", "error"))
-    elsewhere = contextlib.redirect_stdout(sys.stderr) if to_stdout else contextlib.nullcontext()
+    elsewhere = contextlib.redirect_stdout(sys.stderr if to_stdout else sys.stdout)
+    silent = contextlib.redirect_stdout(io.StringIO() if arguments.quiet or arguments.json else sys.stdout)
     with _as_a_command(), elsewhere:
         try:
             command = getattr(import_module("randsmap.cli._commands"), arguments.command)
-            import_module("randsmap._interface.callers").quiet(command)(arguments)
+            with silent, import_module("randsmap._io.progress").show_progress(not arguments.quiet):
+                found = import_module("randsmap._interface.callers").quiet(command)(arguments)
+            if arguments.json:
+                tell(json.dumps(_plain(found or {})))
         except KeyboardInterrupt:
             tell("randsmap: interrupted", sys.stderr)
             return 130
         except Exception as error:
             if arguments.debug or not _is_of_the_user(error):
                 raise
-            what = "out of memory: " if isinstance(error, MemoryError) else ""
-            tell(f"randsmap: error: {what}{error}", sys.stderr)
+            tell(f"{painted('randsmap: error:', 'red', sys.stderr)} {_in_words(error, arguments)}", sys.stderr)
             return 1
     return 0
+
+
+def _plain(value: Any) -> Any:
+    """A result in JSON's types: what is not finite is null, as JSON has no other."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    value = value.item() if hasattr(value, "item") else value
+    return (value if abs(value) < math.inf else None) if isinstance(value, float | int) else value and str(value)
+
+
+def _in_words(error: Exception, arguments: argparse.Namespace) -> str:
+    """The message of an error, with options instead of the arguments of Python that they set."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}"
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}"
+    options = {str(details["dest"]): flag for flag, details in _DETAILS.items() if "dest" in details}
+    options |= {"n_components": "--components", "n_trials": "--trials", "families": "--decoder", "tol": "--tol"}
+    options |= {name: f"--{name.replace('_', '-')}" for name in vars(arguments) if "_" in name and name not in options}
+    text = str(error).replace("kind='features'", "no --table")
+    return re.sub(
+        rf"(?<![-\w.])({'|'.join(options)})\b(=?)", lambda found: options[found[1]] + " " * len(found[2]), text
+    )
 
 
 def _with_negative_bounds(argv: Sequence[str]) -> list[str]:
@@ -89,7 +122,7 @@ def _as_a_command() -> Iterator[None]:
     """Print warnings without the line of source; SIGTERM of a batch system is an exception, which cleans up."""
     with contextlib.ExitStack() as stack:
         stack.callback(setattr, warnings, "formatwarning", warnings.formatwarning)
-        warnings.formatwarning = lambda message, *_, **__: f"randsmap: warning: {message}\n"
+        warnings.formatwarning = lambda message, *_, **__: f"{warning_sign()} {message}\n"
         with contextlib.suppress(ValueError):  # not the main thread
             before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
             stack.callback(signal.signal, signal.SIGTERM, signal.SIG_DFL if before is None else before)
@@ -117,6 +150,21 @@ def tell(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
         os.close(nowhere)
 
 
+_COLORS = {"red": 31, "yellow": 33, "bold": 1}  # of ANSI's terminals
+
+
+def painted(text: str, color: str, stream: TextIO | None = None) -> str:
+    """The text in a colour, or bold, on a terminal, unless NO_COLOR is set (no-color.org)."""
+    stream = sys.stdout if stream is None else stream
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or os.name == "nt"
+    return text if plain or stream is None or not stream.isatty() else f"\033[{_COLORS[color]}m{text}\033[0m"
+
+
+def warning_sign() -> str:
+    """What warnings begin with."""
+    return painted("randsmap: warning:", "yellow", sys.stderr)
+
+
 # -- The commands and their options ---------------------------------------------------------------------------
 # feature map -> (class name, tuned parameter)
 FEATURES = {
@@ -140,8 +188,8 @@ _DATASET = {
     "--seed S": "seed (default 0)",
     "--picture FILE.png": "also draw the data (needs matplotlib)",
 }
-_TRAJECTORIES = {"--trajectories N": None, "--snapshots N": "snapshots of each trajectory"}
-_SAMPLES = {"--samples N": None}
+_TRAJECTORIES = {"--trajectories N": "number of trajectories", "--snapshots N": "snapshots of each trajectory"}
+_SAMPLES = {"--samples N": "number of samples"}
 _SIZES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(_DATASETS, _SAMPLES),
     **dict.fromkeys(("lwr", "hughes"), _TRAJECTORIES),
@@ -189,7 +237,12 @@ _STUDY_TEXT = (
     "command is given again."
 )
 
-_DEBUG = "show the traceback of an error"
+_EVERYWHERE = {
+    "--quiet": "print nothing but warnings and errors, and show no progress",
+    "--verbose": "print more: all parts of a median, all digits",
+    "--json": "print the results as one JSON object",
+    "--debug": "show the traceback of an error",
+}
 _KEY = "array of that file, where it has several"
 
 
@@ -211,7 +264,7 @@ def _output(what):
     }
 
 
-_MODEL = {"model MODEL": None}
+_MODEL = {"model MODEL": "model of `randsmap fit`"}
 _OWN_VALUES = {
     "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
     "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
@@ -237,37 +290,42 @@ _PARAMETERS = _input(
     "parameters", "PARAMETERS", "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots"
 )
 _FIT = {
+    "# Input": "",
     **_FIELDS,
-    "--out MODEL": "model file to write, such as model.npz",
-    "--components D": "latent coordinates: at most so many (with --features etc. exactly so many); by default the "
-    "number of eigenvectors of diffusion maps that are new directions",
-    "--decoder FAMILY[,FAMILY]": "search these families of decoders only, such as sigmoid, fourier, gaussian, matern, "
-    "thin-plate, k-nn (another name lists all)",
-    "--trials N": "trials of the search for a decoder, or for kernels of parameters (default 40)",
-    "--groups FILE": "labels, one per snapshot, of trajectories or other groups, which are left out as a whole: .npy, "
-    "a text file with one label per line, or an array file as of the snapshots",
+    "--groups FILE": "labels of trajectories or other groups, one per snapshot, in .npy, text with one label per line, "
+    "or a file as of the snapshots: whole groups are left out in cross-validation",
     "--groups-key NAME": _KEY,
     "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
     "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
-    "(randsmap predict). It has all POD modes, or of fields on a line the quantiles of their mass where these clearly "
-    "predict better; few coordinates and a search for a decoder only with --components or --decoder",
+    "(randsmap predict), by all POD modes or by quantiles of the mass; with --components or --decoder by few "
+    "coordinates and a search for a decoder",
     "--parameters-key NAME": _KEY,
-    "--alpha A": "(diffusion maps; default %(default)s)",
-    "--features": "feature map of the one decoder fitted (default sigmoid)",
-    "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
-    "--n-features P": "(such as 500 or 0.25; default 1.0)",
-    "--regularization LAMBDA": "ridge parameter (default 1e-3)",
-    "--encoder-samples N": "choose and fit the encoder among N of the snapshots (default: all, 5000 at most), and the "
-    "decoder to all; with --parameters fit both to these. For files larger than memory, with --features etc. and "
-    "--n-features as a count",
+    "# Model": "",
+    "--components D": "largest number of latent coordinates (with --features etc. their number; default: estimated "
+    "from the spectrum of diffusion maps)",
     "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
     "default) the mass where it is the same in all snapshots",
+    "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
     "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
     "cells by these, and errors are measured in their norm.",
     "--cell-weights-key NAME": _KEY,
-    "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
+    "--alpha A": "(diffusion maps; default %(default)s)",
+    "# Search": "",
+    "--decoder FAMILY[,FAMILY]": "families of decoders to search, such as sigmoid, fourier, gaussian, matern, "
+    "thin-plate, k-nn (another name lists all)",
+    "--trials N": "trials of the search for a decoder, or for kernels of parameters (default 40)",
+    "--encoder-samples N": "choose and fit the encoder among N of the snapshots (default: all, 5000 at most), and the "
+    "decoder to all; with --parameters fit both to these. For files larger than memory, with --features etc. and "
+    "--n-features as a count",
     "--seed S": "seed of the draws (default 0)",
     "--freezable": "search only among decoders that `randsmap freeze` can make an image of",
+    "# One decoder, instead of a search": "",
+    "--features": "feature map (default sigmoid)",
+    "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",
+    "--n-features P": "(such as 500 or 0.25; default 1.0)",
+    "--regularization LAMBDA": "ridge parameter (default 1e-3)",
+    "# Output": "",
+    "--out MODEL": "model file to write, such as model.npz",
 }
 _FREEZE = {
     **_MODEL,
@@ -280,47 +338,8 @@ _FREEZE = {
     "--distil N": "not the decoder but one of N kernels, fitted to what the decoder decodes (at --latents, or all over "
     "the training latents), whose error is printed: for decoders that do not freeze, or for less work than a blend",
 }
-# command -> (summary, description, options; none if there are commands below it)
+# command -> (summary, description, options; none if there are commands below it), in the order of use
 _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-    "study": ("run one of the paper's studies, or all", None, {}),
-    **{
-        f"study {name}": (text, _STUDY_TEXT.format(text[0].upper() + text[1:]), _STUDY_OPTIONS[name])
-        for name, text in {**STUDIES, "all": "all five studies"}.items()
-    },
-    "dataset": (
-        "make a data set of the paper",
-        "Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are computed; "
-        "FILE.npz also holds times, parameters and intrinsic coordinates.",
-        {},
-    ),
-    **{f"dataset {name}": (text, None, {**_DATASET, **_SIZES[name]}) for name, text in _DATASETS.items()},
-    "config": (
-        "what a compiler needs to decode in C, C++ or Fortran",
-        "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
-        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
-        {
-            "--cflags": "flags for the compiler: where randsmap.h is",
-            "--libs": "the library, and flags for the linker",
-            "--amalgamation DIR": "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for "
-            "hosts without Python",
-        },
-    ),
-    "export": ("a decoder in the format of other programs", None, {}),
-    "export fmu": (
-        "a unit for co-simulation (FMI 3.0)",
-        "Write a unit for co-simulation by FMI 3.0: its input are latent coordinates, its output the field. It is for "
-        "this machine's system, and needs no Python there.",
-        {
-            **_MODEL,
-            "--out FILE": "such as decoder.fmu",
-            "--step-size H": "time between communications that it proposes",
-        },
-    ),
-    "export onnx": (
-        "an ONNX graph in float64",
-        "Write an ONNX graph from latent coordinates to fields, without bounds. Needs the package onnx.",
-        {**_MODEL, "--out FILE": "such as decoder.onnx"},
-    ),
     "fit": (
         "fit a model to your own snapshots",
         "Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; with as few "
@@ -329,6 +348,31 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
         ".npz file without pickles, which randsmap.load reads.",
         _FIT,
+    ),
+    "evaluate": (
+        "reconstruction errors of a model on snapshots",
+        "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
+        {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
+    ),
+    "report": (
+        "a page of pictures and tables on a model and snapshots",
+        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
+        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+        {
+            **_MODEL,
+            **_FIELDS,
+            **_AT_PARAMETERS,
+            "--out FILE": "such as report.html",
+            "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
+            "--groups-key NAME": _KEY,
+            "--shape NY NX": "cells of a field in the plane (default: those of the model's fields, if they have a "
+            "shape)",
+        },
+    ),
+    "info": (
+        "what a model file or an image holds",
+        "Print the shapes of fields and latents, what is kept exactly, errors, and how a model was found.",
+        {"model FILE": "model of `randsmap fit` or image of `randsmap freeze`"},
     ),
     "encode": (
         "latent coordinates of snapshots",
@@ -351,31 +395,83 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
         "Python: it decodes to the bits of a one-row call of the model, and encodes.",
         _FREEZE,
     ),
-    "info": (
-        "what a model file or an image holds",
-        "Print the shapes of fields and latents, what is kept exactly, errors, and how a model was found.",
-        {"model FILE": "model of `randsmap fit` or image of `randsmap freeze`"},
-    ),
-    "evaluate": (
-        "reconstruction errors of a model on snapshots",
-        "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
-        {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
-    ),
-    "report": (
-        "a page of pictures and tables on a model and snapshots",
-        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
-        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+    "export": ("a decoder in the format of other programs", None, {}),
+    "export fmu": (
+        "a unit for co-simulation (FMI 3.0)",
+        "Write a unit for co-simulation by FMI 3.0: its input are latent coordinates, its output the field. It is for "
+        "this machine's system, and needs no Python there.",
         {
             **_MODEL,
-            **_FIELDS,
-            **_AT_PARAMETERS,
-            "--out FILE": "such as report.html",
-            "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
-            "--groups-key NAME": _KEY,
-            "--shape NY NX": "cells of a field in the plane (default: those of the model's fields, if they have a "
-            "shape)",
+            "--out FILE": "such as decoder.fmu",
+            "--step-size H": "time between communications that it proposes",
         },
     ),
+    "export onnx": (
+        "an ONNX graph in float64",
+        "Write an ONNX graph from latent coordinates to fields, without bounds. Needs the package onnx.",
+        {**_MODEL, "--out FILE": "such as decoder.onnx"},
+    ),
+    "config": (
+        "what a compiler needs to decode in C, C++ or Fortran",
+        "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
+        "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
+        {
+            "--cflags": "flags for the compiler: where randsmap.h is",
+            "--libs": "the library, and flags for the linker",
+            "--amalgamation DIR": "copy randsmap.h and the library as one C99 file, randsmap.c, to this folder: for "
+            "hosts without Python",
+        },
+    ),
+    "completion": (
+        "completion of commands and options for a shell",
+        "Print a script that completes commands, options and their values in a shell.",
+        {"shell": "bash, zsh or fish"},
+    ),
+    "dataset": (
+        "make a data set of the paper",
+        "Make a data set of the paper. FILE.npy holds the fields, one per row, and is written as they are computed; "
+        "FILE.npz also holds times, parameters and intrinsic coordinates.",
+        {},
+    ),
+    **{f"dataset {name}": (text, None, {**_DATASET, **_SIZES[name]}) for name, text in _DATASETS.items()},
+    "study": (
+        "run one of the paper's studies, or all",
+        "Run a study of the paper and print its errors next to the paper's.",
+        {},
+    ),
+    **{
+        f"study {name}": (text, _STUDY_TEXT.format(text[0].upper() + text[1:]), _STUDY_OPTIONS[name])
+        for name, text in {**STUDIES, "all": "all five studies"}.items()
+    },
+}
+# heading -> commands
+_GROUPS = {
+    "Your data": ("fit", "evaluate", "report", "info", "encode", "decode", "predict"),
+    "Other programs": ("freeze", "export", "config", "completion"),
+    "The paper": ("dataset", "study"),
+}
+_EXAMPLES = {
+    "": """
+  randsmap fit snapshots.npy --out model.npz
+  randsmap evaluate model.npz new.npy
+  randsmap report model.npz new.npy --out report.html""",
+    "fit": """
+  randsmap fit snapshots.npy --out model.npz
+  randsmap fit run.mat --key U --transpose --groups trajectories.txt --out model.npz
+  randsmap fit snapshots.npy --parameters times.csv --bounds 0 none --out model.npz
+  randsmap fit large.npy --encoder-samples 2000 --n-features 500 --out model.npz""",
+    "decode": """
+  randsmap decode model.npz latents.npy --out fields.npy --error errors.npy""",
+    "freeze": """
+  randsmap freeze model.npz --out model.rsm
+  cc $(randsmap config --cflags) loop.c $(randsmap config --libs)""",
+    "study": """
+  randsmap study lwr --quick
+  randsmap study all --out results""",
+    "completion": """
+  randsmap completion bash > ~/.local/share/bash-completion/completions/randsmap
+  source <(randsmap completion zsh)                   (in ~/.zshrc)
+  randsmap completion fish > ~/.config/fish/completions/randsmap.fish""",
 }
 
 
@@ -416,7 +512,7 @@ _TYPES = {
     **{"NAME": str, "S": _seed, "P": _count_or_fraction, "LOW": _bound},
 }
 # more arguments of `add_argument`; an option without a metavar and without these is a flag
-_DETAILS = {
+_DETAILS: dict[str, dict[str, Any]] = {
     "--seed": {"default": 0},
     "--coverage": {"type": float},
     "--split": {"choices": ("random", "trajectory"), "default": "random"},
@@ -427,6 +523,7 @@ _DETAILS = {
     "--samples": {"dest": "n_samples"},
     "--features": {"choices": tuple(FEATURES)},
     "--invariants": {"choices": ("auto", "mass", "none"), "default": "auto"},
+    "shell": {"choices": ("bash", "zsh", "fish")},
     "--precision": {"choices": ("float64", "float32"), "default": "float64"},
 }
 
@@ -442,31 +539,91 @@ def _declared():
 
 
 # -- The parser ----------------------------------------------------------------------------------------------
+class _Parser(argparse.ArgumentParser):
+    """Errors in a few lines, with what a misspelt option or command may mean."""
+
+    @property
+    def actions(self):
+        return self._actions
+
+    def parse_known_args(self, args=None, namespace=None):
+        known = self._option_string_actions
+        for word in args:
+            if word == "--" or (self._subparsers and not word.startswith("-")):  # the rest is a command's
+                break
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and flag not in known:
+                self.error(f"there is no option {flag}{_meant(flag, known)}")
+        return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            choices = [str(choice) for choice in action.choices]
+            text = f"{value!r} is none of {', '.join(choices)}{_meant(value, choices)}"
+            raise argparse.ArgumentError(action, text)
+
+    def error(self, message):
+        sign = painted(f"{self.prog}: error:", "red", sys.stderr)
+        self.exit(2, f"{sign} {message}\n{self.prog} --help lists what it takes\n")
+
+
+def _meant(word, known):
+    close = difflib.get_close_matches(word, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
 def parser_for(argv):
     """The parser of these arguments; what other commands need is not imported."""
-    parser = argparse.ArgumentParser(
+    epilog = ""
+    for title, names in _GROUPS.items():
+        epilog += "\n".join([f"{title}:", *(f"  {name:<12}{_COMMANDS[name][0]}" for name in names), "", ""])
+    parser = _Parser(
         prog="randsmap",
-        description="Decode latent coordinates back to physical fields without losing mass.",
+        usage="%(prog)s COMMAND ... [options]",
+        description="Reduced-order models that conserve mass: fit a model to snapshots, encode and decode fields.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"{epilog}Examples:{_EXAMPLES['']}\n\nrandsmap COMMAND --help describes a command.",
         allow_abbrev=False,
     )
     version = f"randsmap {randsmap.__version__}"
     parser.add_argument("--version", action="version", version=version, help="print the version and exit")
-    parser.add_argument("--debug", action="store_true", help=_DEBUG)
-    parsers = {"": parser.add_subparsers(required=True, metavar="COMMAND")}
+    for option, text in _EVERYWHERE.items():
+        parser.add_argument(option, action="store_true", help=text)
+    parsers = {"": parser.add_subparsers(prog="randsmap", required=True, metavar="COMMAND", help=argparse.SUPPRESS)}
     for path, (summary, description, options) in _COMMANDS.items():
         function, _, name = path.partition(" ")
-        command = parsers[function if name else ""].add_parser(name or function, help=summary, description=description)
+        examples = _EXAMPLES.get(path)
+        details = {**_DETAILS, "--out": {"required": function not in ("study", "evaluate")}}
+        needed = [
+            option for option in options if details.get(option.split()[0], {}).get("required", option[0] not in "-#")
+        ]
+        command = parsers[function if name else ""].add_parser(
+            name or function,
+            usage=" ".join(["%(prog)s", *(o if o[0] == "-" else o.split()[-1] for o in needed), "[options]"])
+            if options
+            else None,
+            help=summary if name else None,
+            description="\n".join(textwrap.wrap(description or f"{summary[0].upper()}{summary[1:]}.", 79)),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=examples and f"Examples:{examples}",
+            allow_abbrev=False,
+        )
         if not options:
             parsers[function] = command.add_subparsers(required=True, metavar="NAME", dest="name")
             command.set_defaults(data=None, split="random")  # of all studies
             continue
-        details = {**_DETAILS, "--out": {"required": function not in ("study", "evaluate")}}
         if function == "fit" and "fit" in argv:
             details.update(_declared())
+        group = command
         for option, text in options.items():
-            _add_option(command, option, text, details)
-        # not with a default, which would replace that of `randsmap --debug COMMAND`
-        command.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help=_DEBUG)
+            if option.startswith("# "):
+                group = command.add_argument_group(option[2:])
+            else:
+                _add_option(group, option, text, details)
+        group = command.add_argument_group("All commands")
+        for option, text in _EVERYWHERE.items():
+            # not with a default, which would replace that of `randsmap --debug COMMAND`
+            group.add_argument(option, action="store_true", default=argparse.SUPPRESS, help=text)
         command.set_defaults(command=function)
     return parser
 

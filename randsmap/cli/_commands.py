@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 import textwrap
+import time
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -22,10 +23,10 @@ from randsmap._interface.arrays import check_samples, refuse_other_dimensions
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_count
 from randsmap._io.files import is_stream, save_arrays, writable_target, write_atomically
-from randsmap._io.progress import show_progress
 from randsmap._linalg import rows
 from randsmap._linalg.scales import check_cell_weights
-from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, tell
+from randsmap.cli import FEATURES, ONE_DECODER, STUDIES, painted, parser_for, tell, warning_sign
+from randsmap.cli._completion import script
 from randsmap.decoders._auto import check_groups
 from randsmap.invariants import (
     InvariantParameters,
@@ -49,6 +50,7 @@ from randsmap.snapshots import (
     warn_of_columns,
     write_array,
 )
+from randsmap.tuning._autotune import encoder_in_words
 
 _LARGEST_TRAINING_SET = 1 << 30  # bytes as float64: the model file of a command holds the training snapshots
 _MOST_SEARCHED = 5000  # snapshots in a search: kernel decoders hold a matrix of all pairs, here 200 MB
@@ -74,7 +76,17 @@ def export(arguments):
     _check_out(arguments)
     options = {"step_size": arguments.step_size} if arguments.name == "fmu" else {}
     getattr(randsmap.export, arguments.name)(randsmap.load(arguments.model), arguments.out, **options)
-    tell(f"wrote {arguments.out}")
+    return _written(arguments.out)
+
+
+def _written(path, *what, note="", **facts):
+    """Tell what was written; the same for --json."""
+    tell(" ".join([f"written: {path}", *map(str, what)]) + note)
+    return {"written": path, **facts}
+
+
+def completion(arguments):
+    tell(script(parser_for(["fit"]), arguments.shell), end="")
 
 
 # -- study, dataset ------------------------------------------------------------------------------------------
@@ -97,6 +109,7 @@ def study(arguments):
         results.append(_run_study(study, name, out, labels, arguments))
     if not single:
         _write_report(randsmap.studies.write_index, results, base)
+    return {result.name: result.rows for result in results}
 
 
 def _make_study(name, arguments):
@@ -109,6 +122,9 @@ def _make_study(name, arguments):
 
 
 def _run_study(study, name, out, decoders, arguments):
+    from randsmap.studies._report import sentences
+    from randsmap.studies._result import BEST
+
     studies = randsmap.studies
     shared = ("quick", "runs", "seed", "feature_seed", "split", "training_form")
     result = studies.run_study(
@@ -117,6 +133,7 @@ def _run_study(study, name, out, decoders, arguments):
         decoders=decoders,
         data=None if name == "mri" else arguments.data,
         searched=arguments.auto,
+        progress=False,  # it is on already
         command=_study_command(name, decoders, arguments),
         **{option: getattr(arguments, option) for option in shared},
     )
@@ -124,9 +141,13 @@ def _run_study(study, name, out, decoders, arguments):
     studies.write_markdown(result, out / "table.md")
     for text in (f"{result.title}, {result.section}", *result.cuts):
         tell(textwrap.fill(text, studies.terminal_width()))
-    tell(f"\n{studies.format_table(result.rows)}")
+    tell("")
+    for line in studies.format_table(result.rows).splitlines():
+        tell(painted(line, "bold") if line.endswith(BEST) else line)
     tell(f"written: {out / 'table.csv'}, {out / 'table.md'}")
     _write_report(studies.write_report, result, out)
+    for sentence in sentences(result, []):
+        tell(textwrap.fill(painted(sentence, "bold"), studies.terminal_width()))
     return result
 
 
@@ -174,15 +195,16 @@ def dataset(arguments):
     sizes = ("n_trajectories", "snapshots_per_trajectory", "n_samples", "image")
     given = {name: value for name, value in vars(arguments).items() if name in sizes and value is not None}
     make = getattr(randsmap.datasets, f"make_{arguments.name.replace('-', '_')}")
-    bunch = make(random_state=arguments.seed, progress=True, **given, out=None if everything else out)
+    bunch = make(random_state=arguments.seed, **given, out=None if everything else out)
     if everything:
         arrays = {key: value for key, value in bunch.items() if isinstance(value, np.ndarray)}
         write_atomically(out, lambda file: save_arrays(file, arrays))
-    tell(f"written: {out} {bunch.data.shape}")
+    found = _written(out, bunch.data.shape, shape=bunch.data.shape)
     if picture is not None:
         figure = _picture(arguments.name, bunch)
         write_atomically(picture, lambda file: figure.savefig(file, format="png", dpi=150))
-        tell(f"written: {picture}")
+        _written(picture)
+    return found
 
 
 def _picture(name, bunch):
@@ -203,6 +225,7 @@ def _picture(name, bunch):
 
 # -- fit -----------------------------------------------------------------------------------------------------
 def fit(arguments):
+    start = time.monotonic()
     one_decoder = [name for name in ONE_DECODER if getattr(arguments, name) is not None]
     search = not one_decoder
     _check_options(arguments, one_decoder)
@@ -211,56 +234,63 @@ def fit(arguments):
     _check_out(arguments)
     if arguments.out.suffix.lower() == ".npy":
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
-    n = len(snapshots)
+    n, facts = len(snapshots), {"data": f"{len(snapshots)} snapshots of {_by(snapshots.shape[1:])} cells"}
     groups, parameters = _groups_of(arguments, snapshots), _parameters_of(arguments, snapshots)
-    with show_progress():  # over the whole file, before any work; a fit would name a row of the part it is given
-        kept = _kept(arguments, checked, flattened(snapshots, "snapshots")[1], snapshots.dtype)
+    # over the whole file, before any work; a fit would name a row of the part it is given
+    kept = _kept(arguments, checked, flattened(snapshots, "snapshots")[1], snapshots.dtype, facts)
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
         count = _MOST_SEARCHED
-        also = "" if parameters is None else ", to which fields at parameters are fitted"
-        tell(f"searching among {count} of the {n} snapshots{also} (--encoder-samples for another number)")
     sample, places, labels = snapshots, parameters, groups
+    if count is not None and count < n:
+        also = ", to which fields at parameters are fitted" if search and parameters is not None else ""
+        facts["data"] += f"; {'search' if search else 'encoder'}: {count} of them (--encoder-samples){also}"
     if count is not None and count < n and not (search and parameters is None):
         # without a search those that the model takes for its encoder
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
-    with show_progress():
-        few = arguments.components is not None or arguments.decoder is not None
-        if search and parameters is not None and not few:
-            # quantiles do not freeze
-            model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
-        elif search and parameters is None:  # whose last fit is to all
-            model = _searched(arguments, snapshots, groups, kept, n_samples=count and max(4, count))
-        else:
-            model = (_searched if search else _one_model)(arguments, sample, labels, kept)
-        if parameters is not None:
-            data = (sample, places, labels) if search else (snapshots, parameters, groups)
-            model = _parametric(arguments, model, *data, kept)
-        elif not search:
-            held_out = held_out_errors(model, sample, groups=labels)
-            model.fit(snapshots)
-            model.held_out_ = judged(model, held_out, sample)
-        if model.held_out_.n_snapshots < n:
-            model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
-        model.save(arguments.out)
-        errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"]
-    fitted = getattr(model, "model_", model)
-    tell(model.held_out_.in_words)
-    d, cells = len(fitted.get_feature_names_out()), _by(snapshots.shape[1:])
-    features = "" if search else f", {len(fitted.decoder_.coef_) - 1} features"
-    tell(
-        f"{n} snapshots of {cells} cells -> {d} latent coordinate{'' if d == 1 else 's'}{features}; mean relative L2 "
-        f"error on the snapshots {errors.mean():.4g}"
+    few = arguments.components is not None or arguments.decoder is not None
+    if search and parameters is not None and not few:
+        # quantiles do not freeze
+        model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
+    elif search and parameters is None:  # whose last fit is to all
+        model = _searched(arguments, snapshots, groups, kept, facts, n_samples=count and max(4, count))
+    else:
+        model = (_searched if search else _one_model)(arguments, sample, labels, kept, facts)
+    if parameters is not None:
+        data = (sample, places, labels) if search else (snapshots, parameters, groups)
+        model = _parametric(arguments, model, *data, kept, facts)
+    elif not search:
+        held_out = held_out_errors(model, sample, groups=labels)
+        model.fit(snapshots)
+        model.held_out_ = judged(model, held_out, sample)
+    if model.held_out_.n_snapshots < n:
+        model.held_out_ = replace(model.held_out_, rows=chosen[model.held_out_.rows], n_snapshots=n)
+    model.save(arguments.out)
+    errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)["relative_l2"]
+    fitted, held_out = getattr(model, "model_", model), model.held_out_
+    d = len(fitted.get_feature_names_out())
+    found = encoder_in_words(fitted.encoder_) if hasattr(fitted, "encoder_") else type(fitted).__name__
+    at_most = facts.pop("at most", "")
+    facts["encoder"] = f"{found}; {d} coordinate{'' if d == 1 else 's'}{at_most}"
+    facts["error"] = f"{held_out.in_short}; {100 * errors.mean():.3g} % on the training data"
+    if arguments.verbose:
+        facts["error"] += f"\n{held_out.in_words}"
+    facts["saved"] = (
+        f"{arguments.out} ({os.path.getsize(arguments.out) / 1e6:.1f} MB, {time.monotonic() - start:.0f} s)"
     )
+    for name in ("data", "encoder", "decoder", "error", "hint", "saved"):
+        if name in facts:
+            tell(f"{painted(f'{name:<8}', 'bold')}  " + facts[name].replace("\n", "\n" + " " * 10))
     for text in cautions_in_words(fitted, snapshots, groups):
-        tell(f"randsmap: warning: {text}", sys.stderr)
+        tell(f"{warning_sign()} {text}", sys.stderr)
     if arguments.freezable:
         try:
             model.freeze()
         except (TypeError, ValueError) as error:
-            tell(f"randsmap: warning: the model is written, but {error}", sys.stderr)
-    tell(f"written: {arguments.out}")
+            tell(f"{warning_sign()} the model is written, but {error}", sys.stderr)
+    numbers = {"error": held_out.mean, "standard_error": held_out.standard_error, "training_error": errors.mean()}
+    return {"model": arguments.out, "n_components": d, "seconds": time.monotonic() - start, **numbers, "words": facts}
 
 
 def _check_options(arguments, one_decoder):
@@ -303,8 +333,8 @@ def _training_rows(arguments, snapshots, search):
     return checked
 
 
-def _kept(arguments, checked, layout, dtype):
-    """Invariants and bounds as parameters of estimators; prints the invariants that `auto` found."""
+def _kept(arguments, checked, layout, dtype, facts):
+    """Invariants and bounds as parameters of estimators; notes the invariants among the facts of the data."""
     bounds = None if arguments.bounds is None else tuple(arguments.bounds)
     kept = {"cell_weights": _weights_of(arguments, layout), "bounds": bounds}
     if bounds is not None:
@@ -319,26 +349,22 @@ def _kept(arguments, checked, layout, dtype):
         wanted = InvariantParameters(invariants="mass", cell_weights=kept["cell_weights"])
         given = RunningInvariants.of(wanted, checked.shape[1])
         mass, reason = common_values(checked, given, dtype)
+        by = "" if kept["cell_weights"] is None else " by cell weights"
         if mass is not None:
-            by = "" if kept["cell_weights"] is None else " by the cells' weights"
-            text = f"the mass{by}, {mass[0]:.6g} in every snapshot, which decoded fields keep exactly"
+            facts["data"] += f"; mass{by} {mass[0]:.6g}, conserved"
         elif arguments.invariants == "mass":
             raise ValueError(
                 f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
                 "switches the invariant off"
             )
         else:
-            text = (
-                f"none, since not every snapshot has the same mass ({reason.partition('. ')[0]}). Is every row one "
-                "field? --invariants mass makes this an error"
-            )
-        if arguments.invariants == "auto":
-            tell(f"invariants: {text}")
+            masses = checked.times(given.matrix)
+            facts["data"] += f"; masses{by} from {masses.min():.4g} to {masses.max():.4g}, not conserved"
     return {**kept, "invariants": None if mass is None else "mass"}
 
 
-def _searched(arguments, snapshots, groups, kept, n_samples=None):
-    """The model that held-out errors choose; prints what it is."""
+def _searched(arguments, snapshots, groups, kept, facts, n_samples=None):
+    """The model that held-out errors choose; notes what it is."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
         result = randsmap.autotune(
@@ -353,27 +379,31 @@ def _searched(arguments, snapshots, groups, kept, n_samples=None):
             random_state=arguments.seed,
             n_samples=n_samples,
         )
-    encoder, *others, _ = randsmap.tuning.search_summary(result)
+    _, decoder, *parts, _ = randsmap.tuning.search_summary(result)
+    facts["decoder"] = decoder.removeprefix("decoder: ").rstrip(":")
+    if parts and arguments.verbose:
+        facts["decoder"] = "\n".join([facts["decoder"], *parts])
+    elif parts:
+        families = ", ".join(dict.fromkeys(part.split()[0] for part in parts))
+        facts["decoder"] += f" ({families}; --verbose lists them)"
     limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
-    d, most = result.best_model_.encoder_.n_components, max(result.results_.n_components)
-    for line in (f"{encoder}; latent coordinates: {d}, at most {most} {limit}", *others):
-        tell(line)
+    facts["at most"] = f", at most {max(result.results_.n_components)} {limit}"
     more = randsmap.tuning.advised_components(result)
     if more is not None and arguments.parameters is None:  # the search's errors are of encoded and decoded fields
         (now,) = result.results_.error[result.results_.chosen]
-        tell(
-            f"with {more} coordinates it would be about {result.error_with_one_more_component_:.2g} instead of "
-            f"{now:.2g} in the search, although the spectrum shows no other: try --components {more}"
+        then = result.error_with_one_more_component_
+        facts["hint"] = (
+            f"{more} coordinates: about {100 * then:.2g} % instead of {100 * now:.2g} % in the search, although the "
+            f"spectrum shows no other (--components {more})"
         )
     if result.on_edge_:
-        edges = ", ".join(result.on_edge_)
-        text = f"{edges} at an edge of what was searched: a better value may lie beyond"
-        tell(f"randsmap: warning: {text}", sys.stderr)
+        text = f"{', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie beyond"
+        tell(f"{warning_sign()} {text}", sys.stderr)
     return result.best_model_
 
 
-def _one_model(arguments, sample, groups, kept):
-    """Diffusion maps and one decoder with random features, not fitted; prints the value that was tuned."""
+def _one_model(arguments, sample, groups, kept, facts):
+    """Diffusion maps and one decoder with random features, not fitted; notes the value that was tuned."""
     class_name, parameter = FEATURES[arguments.features or "sigmoid"]
     value, n_features, regularization = (
         default if given is None else given
@@ -387,12 +417,15 @@ def _one_model(arguments, sample, groups, kept):
         d = estimate(sample, cell_weights=kept["cell_weights"]) if len(sample) > 2 else 1
     model = randsmap.ManifoldModel(randsmap.DiffusionMaps(n_components=d, alpha=arguments.alpha), decoder)
     if arguments.value is None:
-        model.set_params(**_tuned(arguments, model, parameter, sample, groups))
+        model.set_params(**_tuned(arguments, model, parameter, sample, groups, facts))
+    value, tuned = getattr(model.decoder.features, parameter), facts.pop("tuned", "")
+    facts["decoder"] = f"{type(decoder).__name__}, {n_features} {arguments.features or 'sigmoid'} features"
+    facts["decoder"] += f"{' per snapshot' * isinstance(n_features, float)}, {parameter} {value:.4g}{tuned}"
     return model.set_params(encoder_samples=arguments.encoder_samples)
 
 
-def _tuned(arguments, model, parameter, snapshots, groups):
-    """The best value of a parameter of the features on a fifth of the snapshots, or of the groups; prints it."""
+def _tuned(arguments, model, parameter, snapshots, groups, facts):
+    """The best value of a parameter of the features on a fifth of the snapshots, or of the groups."""
     if len(snapshots) < 10:
         raise ValueError(f"tuning needs at least 10 snapshots, got {len(snapshots)}; give --value")
     fields, _ = flattened(snapshots, "the snapshots")
@@ -401,15 +434,14 @@ def _tuned(arguments, model, parameter, snapshots, groups):
     # the first that leaves half of the snapshots, however large the groups
     training, validation = (fields[part] for part in max(splits, key=lambda s: min(len(s[0]), len(fields) // 2)))
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
-    result = randsmap.tune(model, grid, None, training, None, validation, progress=True)
-    (value,) = result.best_params_.values()
-    edge = " (an edge of the grid: a better value may lie beyond)" if any(result.on_edge_.values()) else ""
-    tell(f"tuned {parameter} = {value:.4g}{edge}")
+    result = randsmap.tune(model, grid, None, training, None, validation)
+    edge = " at an edge of the grid: a better value may lie beyond" if any(result.on_edge_.values()) else ""
+    facts["tuned"] = f" (tuned{edge})"
     return result.best_params_
 
 
-def _parametric(arguments, model, snapshots, parameters, groups, kept):
-    """The fitted model of fields at parameters, the plain one without a model; prints held-out errors."""
+def _parametric(arguments, model, snapshots, parameters, groups, kept, facts):
+    """The fitted model of fields at parameters, the plain one without a model; notes held-out errors."""
     result = randsmap.tuning.choose_parametric(
         None if model is None else [model],
         parameters,
@@ -420,11 +452,12 @@ def _parametric(arguments, model, snapshots, parameters, groups, kept):
         **({} if model is not None else kept),
     )
     if model is None:
-        errors = zip(("by all POD modes", "by all modes of the quantiles of the mass"), result.held_out_errors_)
-        tell(f"fields at parameters: held-out relative L2 error {', '.join(f'{e:.2g} {name}' for name, e in errors)}")
+        errors = zip(("all POD modes", "all modes of the quantiles of the mass"), result.held_out_errors_)
+        words = ", ".join(f"{100 * error:.2g} % by {name}" for name, error in errors)
+        facts["decoder"] = f"kernel regression at parameters: cross-validation error {words}"
     repeated = [f"parameter {j} takes {count} values" for j, count in result.repeated_values_.items()]
     if groups is None and repeated:
-        tell(
+        facts["hint"] = (
             f"{', '.join(repeated)}: snapshots left out had others at their values, and fields at new values may be "
             "far worse. --groups FILE with a label for each value of one of them leaves whole values out"
         )
@@ -440,9 +473,8 @@ def encode(arguments):
     _check_out(arguments, check_target)  # fail before the work is done
     model = _model_of(arguments)
     snapshots = _read_fields(arguments, model)
-    with show_progress():
-        latents = model.transform(snapshots)
-    _write(arguments, latents, "latents")
+    latents = model.transform(snapshots)
+    return _write(arguments, latents, "latents")
 
 
 def decode(arguments):
@@ -450,7 +482,7 @@ def decode(arguments):
     model = _model_of(arguments)
     d = len(model.get_feature_names_out())
     latents = _read(arguments, read_array, ((d,),), f"latents must have {d} coordinates (columns)")
-    _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
+    return _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
 def predict(arguments):
@@ -458,14 +490,13 @@ def predict(arguments):
     model = _model_of(arguments, at_parameters=True)
     p = model.n_features_in_
     parameters = _read(arguments, partial(read_columns, width=p), ((p,),), f"parameters must be {p} per row")
-    _write_fields(arguments, model.predict, parameters, model.field_shape_)
+    return _write_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
 def evaluate(arguments):
     _check_out(arguments)
     model, fitted, snapshots, parameters = _model_and_data(arguments)
-    with show_progress():
-        errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
+    errors = randsmap.model.reconstruction_errors(model, snapshots, parameters=parameters)
     for text in facts_in_words(model, snapshots):
         tell(text)
     if parameters is None and hasattr(model, "regressor_"):
@@ -474,10 +505,12 @@ def evaluate(arguments):
         table = zip(*(values.tolist() for values in errors.values()), strict=True)
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in table)]) + "\n"
         write_atomically(arguments.out, lambda file: file.write(text.encode()))
-    tell(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}")
+    tell(painted(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}", "bold"))
+    found = {}
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+        found[name] = dict(zip(("mean", "median", "p05", "p95", "max"), figures, strict=True))
     kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
     if kept is not None:
         tell(f"the model conserves {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
@@ -486,6 +519,8 @@ def evaluate(arguments):
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
     if small:
         tell(f"{small} field(s) are empty or below 1e-3 of the median norm: their errors are relative to that")
+    held_out = getattr(model, "held_out_", None)
+    return {"held_out_error": None if held_out is None else held_out.mean, "n_snapshots": len(snapshots), **found}
 
 
 # -- freeze, info --------------------------------------------------------------------------------------------
@@ -503,9 +538,9 @@ def freeze(arguments):
         options["latents"] = read_array(arguments.latents)
     image = model.freeze(**options)
     image.save(arguments.out)
-    tell(f"written: {arguments.out} ({image.nbytes} bytes): {image!r}")
     if arguments.distil is not None:
         tell(f"distilled: relative L2 error {image.distilled_error_:.2g} in the mean, in the place of the decoder")
+    return _written(arguments.out, f"({image.nbytes} bytes):", repr(image), bytes=image.nbytes)
 
 
 def _kernels(n, model):
@@ -531,8 +566,10 @@ def info(arguments):
         for what, rows in parts or [(repr(found), [])]:
             tell("\n  ".join([what, *(f"{name}: {value}" for name, value in rows[1:])]))
         facts = _facts_of_model(found)
-    for name, text in facts:
-        tell(f"{name}: {text}")
+    facts = dict(facts)
+    for name, text in facts.items():
+        tell(f"{painted(name, 'bold')}: {text}")
+    return facts
 
 
 def _facts_of_image(image):
@@ -603,18 +640,18 @@ def report(arguments):
     _check_out(arguments)
     model, _, snapshots, parameters = _model_and_data(arguments)
     groups = _groups_of(arguments, snapshots)
-    with show_progress():
-        path = randsmap.reports.write_model_report(
-            model,
-            snapshots,
-            arguments.out,
-            parameters=parameters,
-            groups=groups,
-            shape=arguments.shape,
-            title=f"{arguments.model.name} on {arguments.input.name}",
-            command=shlex.join(["randsmap", *arguments.words]),
-        )
+    path = randsmap.reports.write_model_report(
+        model,
+        snapshots,
+        arguments.out,
+        parameters=parameters,
+        groups=groups,
+        shape=arguments.shape,
+        title=f"{arguments.model.name} on {arguments.input.name}",
+        command=shlex.join(["randsmap", *arguments.words]),
+    )
     tell(f"report: {path}")
+    return {"written": path}
 
 
 # -- Models and arrays in files ------------------------------------------------------------------------------
@@ -739,8 +776,8 @@ def _check_out(arguments, check=writable_target):
 
 def _write(arguments, array, name):
     write_array(arguments.out, array, name, transpose=arguments.transpose_out)
-    columns = ", as columns" if arguments.transpose_out else ""
-    tell(f"written: {arguments.out} {array.shape}{columns}")
+    note = ", as columns" if arguments.transpose_out else ""
+    return _written(arguments.out, array.shape, note=note, shape=array.shape)
 
 
 def _write_fields(arguments, decode, X, shape):
@@ -763,12 +800,12 @@ def _write_fields(arguments, decode, X, shape):
     shape, path = (len(X), *shape), arguments.out
     check_target(path, math.prod(shape))
     if 8 * math.prod(shape) < rows.LARGE or not is_npy_target(path) or arguments.transpose_out:
-        _write(arguments, fill(np.empty(shape)), "fields")
+        result = _write(arguments, fill(np.empty(shape)), "fields")
     else:
-        with show_progress():
-            rows.write_npy(path, shape, fill)
-        tell(f"written: {path} {shape}")
+        rows.write_npy(path, shape, fill)
+        result = _written(path, shape, shape=shape)
     for found in errors:
         write_array(arguments.error, found, "errors")
         figures = f", median {np.median(found):.3g}, largest {found.max():.3g}" if len(found) else ""
-        tell(f"written: {arguments.error} {found.shape}{figures}")
+        _written(arguments.error, found.shape, note=figures)
+    return result

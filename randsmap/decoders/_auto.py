@@ -358,7 +358,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -
     starts = iter(starts_of(families, samples.X.shape[1]))
     # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
     step, finest, turn = np.log(2.5), 0.1, 0
-    for _ in steps(n_trials, 1, "tuning"):
+    for _ in steps(n_trials, 1, "decoders"):
         proposals = next(starts, [])
         if not proposals:
             if few is not more:

@@ -128,6 +128,20 @@ class HeldOutErrors:
         return float(np.sqrt(sums @ sums * len(names) / (len(names) - 1)) / len(self.errors))
 
     @property
+    def in_short(self) -> str:
+        """The error in percent, and how it was found."""
+        if not self.n_turns:
+            return "none, since fits to a part of the snapshots fail"
+        mean, median, worst = (f"{100 * x:.3g} %" for x in (self.mean, np.median(self.errors), self.errors.max()))
+        known = not self.along_trajectories and np.isfinite(self.standard_error)
+        mean += f" +- {100 * self.standard_error:.1g} %" if known else ""
+        what = "whole groups" if self.n_groups else "neighbours in time" if self.along_trajectories else "snapshots"
+        row = self.rows[int(np.argmax(self.errors))]
+        of = " of fields at parameters" if self.at_parameters else ""
+        of += f", {len(self.rows)} of {self.n_snapshots}" if len(self.rows) < self.n_snapshots else ""
+        return f"{mean} in cross-validation by {what}{of}; median {median}, largest {worst} (row {row})"
+
+    @property
     def in_words(self) -> str:
         """The error and how it was found."""
         if not self.n_turns:

@@ -110,7 +110,7 @@ def held_out_errors(
     measures = {"l2": relative_errors(F, layout.shape, cell_weights, model)}
     sample = Sample(rows, norm_weights(layout.shape, cell_weights, model))
     errors, turn, turns = np.full(n, np.nan), np.zeros(n, np.intp), 0
-    for _, (train, test) in zip(steps(len(splits), 1, "held-out errors"), splits, strict=True):
+    for _, (train, test) in zip(steps(len(splits), 1, "cross-validation"), splits, strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
             # a search needs two groups at least

@@ -65,6 +65,11 @@ _FOUND = {
     "held_out_error_": "held-out error",
     "on_edge_": "on an edge of the search",
 }
+# parameters whose names say little alone -> in words
+_NAMED = {
+    ("POD", "n_components"): "n_components (a fraction: of the energy)",
+    ("BlendedDecoder", "limit"): "largest distance from a training field",
+}
 # estimators within a fitted one -> in words
 _PARTS = {
     "regressor_": "Regression of latents",
@@ -526,7 +531,7 @@ def settings(model: Any) -> Iterator[tuple[str, _Table]]:
     for attribute, name in _PARTS.items():
         part = getattr(model, attribute, None)
         if hasattr(part, "get_params"):
-            rows: _Table = [("", "value"), *_changed(part)]
+            rows: _Table = [("", "value"), *((_NAMED.get((type(part).__name__, k), k), v) for k, v in _changed(part))]
             found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
             rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
             rows += [(f"part {k}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()), 1)]

@@ -75,7 +75,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
         page_template("randsmap.studies", REPORT),  # its error comes before the pictures are drawn
         title=result.title,
         result=result,
-        sentences=_sentences(result, claims),
+        sentences=sentences(result, claims),
         parts=[
             {
                 "name": f"N = {part[1:]}",
@@ -147,23 +147,23 @@ def _largest_mass_error(rows, kind, closed_form=False):
     return f"{max(known):.1e}" if known else ""
 
 
-def _sentences(result, claims):
-    """Summary of the study."""
+def sentences(result, claims):
+    """Summary of the study, a sentence each."""
     found = []
     for part in result.part_names:
         size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
         rows = result.part_rows(part, "test")
         if best := _best(rows):
-            text = f"{size}Least test error {best}"
+            text = f"{size}Least test error: {best}"
             known, theirs = _best([row for row in rows if not row["extra"]]), _best(rows, "paper_rel_l2")
-            text += f"; of the paper's decoders {known}" if known not in ("", best) else ""
-            found.append(f"{text}. In the paper {theirs}." if theirs else f"{text}.")
+            text += f"; of the paper's decoders: {known}" if known not in ("", best) else ""
+            found.append(f"{text}. In the paper: {theirs}." if theirs else f"{text}.")
     if exact := _largest_mass_error(result.rows, "RANDSMAP"):
-        text = f"Mass: RANDSMAP keeps it to {exact}"
+        text = f"Relative mass error: RANDSMAP {exact}"
         if printed := _largest_mass_error(result.rows, "RANDSMAP", closed_form=True):
-            text += f", in the paper's closed form to {printed}"
+            text += f", in the paper's closed form {printed}"
         if plain := _largest_mass_error(result.rows, "RFNN"):
-            text += f"; RFNN loses up to {plain}"
+            text += f", RFNN {plain}"
         found.append(f"{text}.")
     if claims:
         holds, fails, unknown = (sum(claim["verdict"] == word for claim in claims) for word in (HOLDS, FAILS, UNKNOWN))

@@ -212,6 +212,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 # --- the table -------------------------------------------------------------------------------------
+BEST = " <"  # behind the best row of a table
 QUANTITIES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
 PERCENTILES = {"median": 50, "p05": 5, "p95": 95}
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
@@ -428,14 +429,19 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     for n_left_out in range(len(_DISPENSABLE) + 1):
         without = _DISPENSABLE[:n_left_out]
         texts = [_aligned(table_text(table, without)) for _, table in tables]
-        if max(len(line) for lines in texts for line in lines) <= width:
+        if max(len(line) for lines in texts for line in lines) <= width - len(BEST):
             break
     else:
-        texts = [_aligned(_with_short_names(table_text(table, without), width)) for _, table in tables]
+        width_of_names = width - len(BEST)
+        texts = [_aligned(_with_short_names(table_text(table, without), width_of_names)) for _, table in tables]
+    for (_, table), lines in zip(tables, texts):
+        known = [row["rel_l2_median"] for row in table if row["rel_l2_median"] is not None]
+        for i, row in enumerate(table, 1):
+            lines[i] += BEST if len(known) > 1 and row["rel_l2_median"] == min(known) else ""
     parts = []
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
-    notes = legend(rows)
+    notes = [f"{BEST.strip()}: the least relative L2 error of its table.", *legend(rows)]
     missing = [key for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)]
     if missing:
         names = "; ".join(map(_column_name, missing))

@@ -358,7 +358,7 @@ class _EncoderSearch:
             raise ValueError(f"{n} snapshots are too few for {given} with {d} coordinates: allow other encoders")
         best = leading(self._judge(encoders))[0]
         for _ in range(2):  # documented: they reach half and twice the best width
-            self._judge(_beside(best.encoder))
+            self._judge(_beside(best.encoder), "widths of the encoder")
             best, before = leading(self.trials.values())[0], best
             if best is before:
                 break
@@ -383,7 +383,8 @@ class _EncoderSearch:
         # kernels so narrow that they order the fields along one coordinate hide a second one
         wider = (width, *(w for w in _WIDTHS["leading"] if w > width))
         others = {"leading": wider, "non-harmonic": _WIDTHS["non-harmonic"][:1]}
-        for encoder in self._encoders(d, others, (getattr(best.encoder, "n_neighbors", None) or _NEIGHBORS[0],)):
+        encoders = self._encoders(d, others, (getattr(best.encoder, "n_neighbors", None) or _NEIGHBORS[0],))
+        for _, encoder in zip(steps(len(encoders), 1, "one coordinate more"), encoders, strict=True):
             with suppress(*_FAILURES):
                 missed = [self._errors_at("projection", numbers, self._model_of(encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed, axis=1).mean())
@@ -417,7 +418,7 @@ class _EncoderSearch:
         encoders += [Isomap(d, n_neighbors=k) for k in neighbors if 4 * k <= len(self._fields)]
         return [encoder for encoder in encoders if type(encoder).__name__ in self._classes]
 
-    def _judge(self, encoders: list[Any]) -> list[_EncoderTrial]:
+    def _judge(self, encoders: list[Any], what: str = "encoders") -> list[_EncoderTrial]:
         """Trials of the encoders that are new; those far behind the best so far are given up, without a score."""
         first, n = not self.trials, len(self._fields)
         unknown = np.full((len(self._projections), n), np.nan)
@@ -427,7 +428,7 @@ class _EncoderSearch:
         self.trials |= new
         alive, scores = list(new), dict[str, tuple[float, int]]()
         failures, done = list[Exception](), list[NDArray[np.intp]]()
-        bar = steps(len(self._folds) * len(new), 1, "encoders")
+        bar = steps(len(self._folds) * len(new), 1, f"{what} (d = {encoders[0].n_components})")
         for held in self._folds:
             before, alive = alive, []
             for name in before:
@@ -588,15 +589,15 @@ def search_summary(result: Bunch) -> list[str]:
     encoder, table = result.best_model_.encoder_, result.decoder_results_
     decoders = [_decoder_in_words(table, i) for i in table.chosen.nonzero()[0]]
     return [
-        f"encoder: {_encoder_in_words(encoder)}",
+        f"encoder: {encoder_in_words(encoder)}",
         f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}",
         *(f"  {text}" for text in decoders if len(decoders) > 1),
         result.best_model_.held_out_.in_words,
     ]
 
 
-def _encoder_in_words(encoder: Any) -> str:
-    d = encoder.n_components
+def encoder_in_words(encoder: Any) -> str:
+    d = len(encoder.get_feature_names_out())
     if isinstance(encoder, Isomap):
         return f"Isomap, {encoder.n_neighbors} neighbour{_plural(encoder.n_neighbors)}"
     if not hasattr(encoder, "selected_"):
