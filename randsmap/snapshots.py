@@ -9,6 +9,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from glob import glob
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,8 +37,9 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     path : path
         The extension determines the format: ``.npy``, ``.npz``, ``.csv``, ``.txt``, ``.mat`` (``-v7.3`` needs h5py),
         ``.h5``, ``.hdf5`` or ``.jld2`` (need h5py), ``.nc`` (needs xarray), or a folder ``.zarr`` (needs zarr, a group
-        also xarray). ``pip install 'randsmap[files]'`` installs these. A
-        file without an extension is text, and others are .npy files.
+        also xarray). ``pip install 'randsmap[files]'`` installs these. A file without an extension is text, and others
+        are .npy files. A folder, or a pattern such as ``steps/*.npy``, stands for its files, which hold one field each
+        and are ordered by the numbers in their names.
     key : str or None, default=None
         Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
         netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
@@ -91,6 +93,10 @@ def warn_of_columns(snapshots: Any, path: _Name, transpose: bool) -> None:
 def read_array(path: _Name, *, key: str | None = None, transpose: bool = False, fields: bool = False) -> Any:
     """The snapshots of `read_snapshots`, without its warnings; of text with `fields` no column of times."""
     path = expanded(path)
+    if fields and (files := _step_files(path)):
+        if transpose:
+            raise ValueError(f"{path} names one file per snapshot, which has no columns to transpose")
+        return _stacked([read_array(file, key=key) for file in files], files)
     reader = _reader(path)
     array = _read_text(path, key, fields) if reader is _read_text else reader(path, key)
     if array.dtype.kind not in _NUMERIC:
@@ -102,6 +108,34 @@ def read_array(path: _Name, *, key: str | None = None, transpose: bool = False, 
     if isinstance(array, np.ndarray):
         return array.T if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return array.transpose(array.dims[-1], ...)
+
+
+def _step_files(path: Path) -> list[Path]:
+    """The files, one per snapshot, of a pattern or of a folder, in the order of the numbers in their names; or none."""
+    if path.exists() and (not path.is_dir() or any((path / name).exists() for name in _ZARR) or path.suffix == ".zarr"):
+        return []
+    found = path.iterdir() if path.is_dir() else map(Path, glob(str(path), recursive=True))
+    files = [file for file in found if not file.name.startswith(".")]
+    if not files and path.is_dir():
+        raise ValueError(f"{path} is a folder without files: one file per snapshot is expected")
+    if len({file.suffix for file in files}) > 1:
+        endings = ", ".join(sorted({file.suffix or "none" for file in files}))
+        raise ValueError(
+            f"{path} has files of several endings ({endings}): name those of snapshots by a pattern, '*.npy'"
+        )
+    return sorted(
+        files, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
+    )
+
+
+def _stacked(arrays: list[Any], files: list[Path]) -> NDArray[Any]:
+    """One field per file (n, *shape), where axes of length 1 at the ends do not count."""
+    fields = [np.asarray(array) for array in arrays]
+    fields = [field.reshape(-1) if field.size == max(field.shape, default=1) else field for field in fields]
+    for field, file in zip(fields, files, strict=True):
+        if field.shape != fields[0].shape:
+            raise ValueError(f"{file} holds a field of shape {field.shape}, and {files[0]} one of {fields[0].shape}")
+    return np.stack(fields)
 
 
 def read_columns(path: Path, *, key: str | None = None, width: int | None = None, transpose: bool = False) -> Any:
@@ -138,6 +172,7 @@ HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".jld2", ".nc", ".nc4", ".zarr")
 _NUMERIC = "buif"  # kinds of NumPy's types that are numbers
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
 _LARGEST_MAT = 2**32  # bytes of an array in MATLAB's format 5
+_ZARR = "zarr.json", ".zarray", ".zgroup"  # files of a folder that is a store of zarr
 _NPY, _HDF5 = b"\x93NUMPY", b"\x89HDF"
 
 
@@ -192,7 +227,7 @@ def _reader(path: Path) -> Callable[..., Any]:
         if not path.exists():
             raise FileNotFoundError(2, os.strerror(2), str(path))
         return _read_zarr
-    if any((path / name).is_file() for name in ("zarr.json", ".zarray", ".zgroup")):  # a.zarr/U
+    if any((path / name).is_file() for name in _ZARR):  # a.zarr/U
         return _read_zarr
     start = _start(path)
     if ending in _READERS:

@@ -4,6 +4,7 @@ import base64
 import contextlib
 import io
 import re
+import runpy
 import struct
 import sys
 import tracemalloc
@@ -11,6 +12,7 @@ import warnings
 import zipfile
 import zlib
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -1251,3 +1253,54 @@ def test_text_in_HDF5_and_npz_is_labels(tmp_path):
         assert read_snapshots(tmp_path / name).shape == (3, 5)
         with pytest.raises(ValueError, match="has no array 'run' of numbers"):
             read_snapshots(tmp_path / name, key="run")
+
+
+# -- One file per time step -------------------------------------------------------------------------
+@pytest.mark.parametrize("ending", ["npy", "txt"])
+def test_step_files_are_ordered_by_their_numbers(tmp_path, ending):
+    fields = np.random.default_rng(0).random((12, 7))
+    for step in range(12):
+        path = tmp_path / f"step_{step}.{ending}"
+        np.save(path, fields[step]) if ending == "npy" else np.savetxt(path, fields[step], fmt="%.17g")
+    (tmp_path / ".hidden").write_text("")
+    for path in (tmp_path, tmp_path / "step_*"):
+        np.testing.assert_array_equal(read_snapshots(path), fields)
+    np.testing.assert_array_equal(read_snapshots(tmp_path / f"step_1?.{ending}"), fields[10:])
+
+
+def test_step_files_hold_planes_of_one_shape(tmp_path):
+    fields = np.random.default_rng(0).random((3, 4, 5))
+    for step in range(3):
+        np.savez(tmp_path / f"{step}.npz", u=fields[step], t=np.arange(2.0))
+    np.testing.assert_array_equal(read_snapshots(tmp_path, key="u"), fields)
+    with pytest.raises(ValueError, match="no columns to transpose"):
+        read_snapshots(tmp_path, transpose=True)
+    np.savez(tmp_path / "3.npz", u=fields[0].T, t=np.arange(2.0))
+    with pytest.raises(ValueError, match=r"3.npz holds a field of shape \(5, 4\), and .*0.npz one of \(4, 5\)"):
+        read_snapshots(tmp_path)
+    (tmp_path / "notes.txt").write_text("1")
+    with pytest.raises(ValueError, match=r"several endings \(.npz, .txt\)"):
+        read_snapshots(tmp_path)
+    with pytest.raises(ValueError, match="folder without files"):
+        (tmp_path / "empty").mkdir()
+        read_snapshots(tmp_path / "empty")
+    with pytest.raises(FileNotFoundError):
+        read_snapshots(tmp_path / "none*.npy")
+
+
+def test_mesh_files_give_fields_and_the_volumes_of_cells(tmp_path):
+    meshio = pytest.importorskip("meshio")
+    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "mesh_files.py"))
+    x, y = np.meshgrid([0.0, 1.0, 3.0], [0.0, 2.0])
+    points = np.column_stack([x.ravel(), y.ravel(), 0 * x.ravel()])
+    cells = [("quad", [[0, 1, 4, 3]]), ("triangle", [[1, 2, 5], [1, 5, 4]])]
+    fields = np.random.default_rng(0).random((11, 3))
+    for step, field in enumerate(fields):
+        data = {"u": [field[:1], field[1:]]}
+        meshio.Mesh(points, cells, cell_data=data).write(tmp_path / f"step_{step:02}.vtu")
+    found, areas = example["read_steps"](sorted(tmp_path.glob("*.vtu")), "u")
+    np.testing.assert_allclose(found, fields)
+    np.testing.assert_allclose(areas, [2.0, 2.0, 2.0])
+    corners = np.array([[i, j, k] for k in (0.0, 1.0) for i, j in ((0, 0), (2, 0), (2, 1), (0, 1))])
+    box = meshio.Mesh(corners * [1, 1, 3], [("hexahedron", [range(8)]), ("tetra", [[0, 1, 3, 4]])])
+    np.testing.assert_allclose(example["volumes"](box), [6.0, 1.0])

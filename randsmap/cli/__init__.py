@@ -283,7 +283,7 @@ _FIELDS = _input(
     "snapshots",
     "SNAPSHOTS",
     "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
-    ".zarr",
+    ".zarr; or a folder or pattern ('steps/*.npy') of files with one field each",
 )
 _LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
 _PARAMETERS = _input(
@@ -459,6 +459,7 @@ _EXAMPLES = {
   randsmap fit snapshots.npy --out model.npz
   randsmap fit run.mat --key U --transpose --groups trajectories.txt --out model.npz
   randsmap fit snapshots.npy --parameters times.csv --bounds 0 none --out model.npz
+  randsmap fit 'steps/*.npy' --out model.npz
   randsmap fit large.npy --encoder-samples 2000 --n-features 500 --out model.npz""",
     "decode": """
   randsmap decode model.npz latents.npy --out fields.npy --error errors.npy""",
