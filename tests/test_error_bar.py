@@ -14,7 +14,7 @@ from randsmap import metrics
 from randsmap._kernels.linear_map import SECTIONS
 from randsmap._linalg.svd import sketched
 from randsmap.cli import main
-from randsmap.decoders._blended import _for_fewer
+from randsmap.decoders._blended import part_of
 from randsmap.maps.error_bar import ErrorBar, members
 from randsmap.maps.frozen import FrozenDecoder, assembled, section_of
 from randsmap.model import calibrate
@@ -405,7 +405,7 @@ def test_blends_of_kernels_at_some_points(n_centers):
 
 @pytest.mark.parametrize("value", [2, np.float32(2), np.float64(2)])
 def test_lambda_is_that_of_fewer_samples(value):
-    part = _for_fewer(randsmap.KernelDecoder(regularization=value, n_centers=9), 0.25)
+    part = part_of(randsmap.KernelDecoder(regularization=value, n_centers=9), 0.25)
     assert part.regularization == 0.5 and part.n_centers is None
 
 

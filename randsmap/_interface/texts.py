@@ -77,6 +77,12 @@ V : array-like (n, d) or (d,)
     "functionals": """\
 U : array-like (n, M), (n, *field_shape_) or (M,)
     A functional of the field for each point, or one for all; (n, k) or (k,) for k cells.""",
+    "returns_float": "Returns\n-------\nfloat",
+    "returns_leverage": """\
+Returns
+-------
+ndarray (n,), float64
+    At least 0; to be compared with `leverage_limit_`.""",
     "returns_fields": """\
 Returns
 -------

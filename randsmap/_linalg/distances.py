@@ -28,19 +28,15 @@ CentredPoints = tuple[_Values, _Values, _Values]
 
 def squared_distances(X: _Values, Z: _Values | None = None) -> _Values:
     """Squared Euclidean distances (n, m) between the rows of checked arrays X (n, dim) and Z (m, dim); None: X itself.
-
     The relative error is about 1e-13, however close the points are compared with their distance from the origin. X
-    against itself, or an equal copy, is symmetric to the bit with a zero diagonal.
-    """
+    against itself, or an equal copy, is symmetric to the bit with a zero diagonal."""
     return _pairs(X, Z, 0.0)
 
 
 def gaussian_kernel(X: _Values, Z: _Values | None = None, *, epsilon: float) -> _Values:
-    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)), as `squared_distances`.
-
-    The error of the exponent is about 1e-13, of values below 4e-18 more. Values below 1e-300 are 0, since subnormal
-    numbers slow down what uses them.
-    """
+    """Gaussian kernel exp(-|x_i - z_j|^2 / epsilon^2) (paper, App. C, the kernel K^(1)), as `squared_distances`. The
+    error of the exponent is about 1e-13, of values below 4e-18 more. Values below 1e-300 are 0, since subnormal numbers
+    slow down what uses them."""
     return _pairs(X, Z, kernel_scale(epsilon))
 
 
@@ -67,10 +63,8 @@ def gaussian_in_place(D: NDArray[Any], epsilon: float) -> NDArray[Any]:
 
 
 def multi_gaussian_in_place(D: _Values, low: float, high: float) -> None:
-    """Turn squared distances D (float64) into the mean of exp(-s^2 r^2 / 2) over s in [low, high], in D itself.
-
-    Paper, Theorem 1 and Eq. 36. Within 12 + 2 (low r)^2 ulp; values below 1e-300 are 0.
-    """
+    """Turn squared distances D (float64) into the mean of exp(-s^2 r^2 / 2) over s in [low, high], in D itself. Paper,
+    Theorem 1 and Eq. 36. Within 12 + 2 (low r)^2 ulp; values below 1e-300 are 0."""
     # sqrt(pi/2) [erf(high r/sqrt2) - erf(low r/sqrt2)] / (r (high - low)), as a difference of erfc for large low r.
     # Where it cancels, near r = 0 or for a narrow interval, a Gauss-Legendre rule over s is exact to round-off.
     D = D.reshape(-1)
@@ -81,10 +75,8 @@ def fill_pairs(
     X: _Values, Z: _Values | None, scale: float, out: _Values, kernel: int = _kernels.GAUSSIAN, slopes: bool = False
 ) -> _Values:
     """Squared distances D (scale 0) or the kernel g(scale D) of `Radial` into out, for checked arrays; Z None: X.
-
     `slopes`: instead twice the derivative by D; 0 at D = 0 if there is none. Values below 1e-300 are 0, and slopes
-    below about that (before the factor `scale`).
-    """
+    below about that (before the factor `scale`)."""
     if out.size == 0:
         return out
     if not scale:
@@ -178,9 +170,7 @@ def far_values(x: _Values, rows: _Values, epsilon: float) -> _Values:
 
 def symmetric_product(K: _Values, X: _Values) -> _Values:
     """X K for a symmetric K (n, n), of which the upper triangle is read once, and X (p, n), p even, both C-contiguous.
-
-    The parts do not depend on the number of threads.
-    """
+    The parts do not depend on the number of threads."""
     n_parts, n = 4, len(K)
     # rows of equal parts of the triangle, in fours
     bounds = (n * (1 - np.sqrt(1 - np.arange(n_parts + 1) / n_parts))).astype(int) // 4 * 4
@@ -193,10 +183,8 @@ def symmetric_product(K: _Values, X: _Values) -> _Values:
 def pairs_within(
     X: _Values, points: CentredPoints, x_radii: _Values, z_radii: _Values
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], _Values]:
-    """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them.
-
-    Returns the rows i (ascending), the columns j (ascending within a row) and the squared distances.
-    """
+    """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them. Returns the rows i
+    (ascending), the columns j (ascending within a row) and the squared distances."""
     nothing = np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
     parts = [nothing] * (-(-len(X) // _kernels.PANEL) + 1)  # of each panel, and one more so that there is one
     guess = [64 * _kernels.PANEL]  # pairs of a panel; grows with what is found
@@ -255,11 +243,9 @@ def gaussian_of_data(X: _Values | Rows, epsilon: float | None, epsilon_scale: fl
 
 
 def median_distance(X: Any, D: _Values | None = None, *, exact_rows: int = MEDIAN_EXACT_ROWS) -> float:
-    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1), not 0.
-
-    Exact up to `exact_rows` rows, or where the squared distances D are given; beyond, over MEDIAN_SAMPLED_PAIRS pairs
-    drawn with a fixed seed.
-    """
+    """Median of |x_i - x_j| over the pairs i < j of rows of X (paper, App. C: the unit of eps_1), not 0. Exact up to
+    `exact_rows` rows, or where the squared distances D are given; beyond, over MEDIAN_SAMPLED_PAIRS pairs drawn with a
+    fixed seed."""
     if D is None and len(X) <= exact_rows:
         D = squared_distances(X)
     median = _sampled_median(X) if D is None else median_of_squared(D)

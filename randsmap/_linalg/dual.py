@@ -169,11 +169,9 @@ class Dual:
 
     # -- Leverage --------------------------------------------------------------------------------------
     def leverage(self, regularization: float) -> tuple[Callable[..., _Values], _Values | None, _Values, bool]:
-        """The leverage h = |w|^2 + v / lambda, v = k(y, y) - 2 k^T w + w^T K w; for lambda up to `smallest` v alone.
-
-        A function of the kernel k (L, n) between points and the training points, the tail t (L, m) and k(y, y); h (n,)
-        at the training points, 1 - lambda B_ii, None for v alone; h (n,) were each of them none; whether it is v alone.
-        """
+        """The leverage h = |w|^2 + v / lambda, v = k(y, y) - 2 k^T w + w^T K w; for lambda up to `smallest` v alone. A
+        function of the kernel k (L, n) between points and the training points, the tail t (L, m) and k(y, y); h (n,) at
+        the training points, 1 - lambda B_ii, None for v alone; h (n,) were each of them none; whether it is v alone."""
         if not regularization > self.smallest:
             regularization = 0.0
         root = self._inverse_root(regularization)

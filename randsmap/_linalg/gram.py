@@ -456,11 +456,9 @@ class NormalEquations:
 
     # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, regularization: float, solver: str) -> Solution:
-        """Ridge coefficients A (P+1, M) of all rows.
-
-        By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T Phi), or if Cholesky fails, the minimum-norm
-        solution by the eigenvectors of Phi^T Phi (paper Eq. 18, Eq. 20).
-        """
+        """Ridge coefficients A (P+1, M) of all rows. By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T
+        Phi), or if Cholesky fails, the minimum-norm solution by the eigenvectors of Phi^T Phi (paper Eq. 18, Eq.
+        20)."""
         G, A, mean, field_mean = self.totals()
         with blas_threads():  # as many as in `fit`: the same bits
             solved = cholesky_solve(G, A, regularization, solver == "auto", "'auto'")

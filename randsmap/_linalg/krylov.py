@@ -84,10 +84,8 @@ class Krylov:
         return out
 
     def precondition(self, largest_rank: int | None = None) -> bool:
-        """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda.
-
-        Returns whether it got there within `largest_rank` (default: a quarter of the columns, or 256) and 512 MB.
-        """
+        """Nystroem approximation of Phi^T Phi, its rank doubled until its least eigenvalue <= 10 lambda. Returns
+        whether it got there within `largest_rank` (default: a quarter of the columns, or 256) and 512 MB."""
         width = self._rows.width
         if largest_rank is None:  # beyond, a direct solver would cost no more
             largest_rank = max(2 * self.first_rank, width // 4)

@@ -237,11 +237,9 @@ LIMITS = {
 
 
 def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[_Values, _Values] | None:
-    """As `leading_eigenpairs` for a sparse S, where this is faster than Lanczos on S; otherwise None.
-
-    S (n, n) is symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit
-    eigenvector to the eigenvalue 1, positive, which is left out.
-    """
+    """As `leading_eigenpairs` for a sparse S, where this is faster than Lanczos on S; otherwise None. S (n, n) is
+    symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit eigenvector
+    to the eigenvalue 1, positive, which is left out."""
     n, shift = (
         len(constraint),
         1e-8,

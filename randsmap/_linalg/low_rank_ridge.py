@@ -18,15 +18,7 @@ from scipy.linalg.blas import ddot
 
 from randsmap._io.progress import steps
 from randsmap._kernels import features as _kernel
-from randsmap._linalg.gram import (
-    Cholesky,
-    GramAccumulator,
-    Solution,
-    cholesky_solve,
-    gram_is_accurate,
-    gram_norm,
-    sum_rows,
-)
+from randsmap._linalg import gram
 from randsmap._linalg.products import cross, multiply
 from randsmap._linalg.rows import FeatureRows, Rows, centre
 from randsmap._linalg.spectral import Spectral
@@ -154,7 +146,7 @@ class LowRank:
         if self._is_projected and (F is None or self._fields is F):
             return
         self.mean = self._norm = self._Z = None
-        self._cholesky, self._spectral = Cholesky(self), Spectral(self)
+        self._cholesky, self._spectral = gram.Cholesky(self), Spectral(self)
         self._is_projected, self._fields = True, F
         outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
         self._right = np.vstack([self._Vt, outside])
@@ -176,9 +168,9 @@ class LowRank:
                 deque(self.blocks(), maxlen=0)
             return
         # the Gram matrix of Phi V, the products with the fields, and the energy of these, less their mean
-        sums, energy = GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
+        sums, energy = gram.GramAccumulator(self.width, F.shape[1], not self.bias), 0.0
         reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
-        for start, stop, Z in self.blocks(sum_rows(self.width, F.shape[1])):
+        for start, stop, Z in self.blocks(gram.sum_rows(self.width, F.shape[1])):
             fields = F[start:stop]
             distance = (fields - reference).ravel()
             energy += ddot(distance, distance)
@@ -243,12 +235,12 @@ class LowRank:
                 return
             self._is_projected = False
 
-    def solve(self, F: Any, regularization: float) -> Solution | None:
+    def solve(self, F: Any, regularization: float) -> gram.Solution | None:
         """The solution for fields F (n, M), always the same; None where its bound is more than `tol`."""
         for _ in self._passes(F, regularization):
             alpha, bound = self._solve_projected(F, regularization)
             if bound <= self.tol:
-                return Solution(self._full_coefficients(alpha), "lowrank", 1, self.rank, bound)
+                return gram.Solution(self._full_coefficients(alpha), "lowrank", 1, self.rank, bound)
         return None
 
     def _solve_projected(self, F, regularization):
@@ -257,8 +249,10 @@ class LowRank:
         energy, size = self._energy_of_fields or 1.0, float(np.sqrt(np.trace(G)))
         alpha = H.copy()
         if self._norm is None:
-            self._norm = gram_norm(G, self.n if self.bias else None)
-        solved = gram_is_accurate(self._norm, regularization) and cholesky_solve(G.copy(), alpha, regularization)
+            self._norm = gram.gram_norm(G, self.n if self.bias else None)
+        solved = gram.gram_is_accurate(self._norm, regularization) and gram.cholesky_solve(
+            G.copy(), alpha, regularization
+        )
         for squared in (True, False) if solved else (False,):
             if not squared:  # the round-off of the Gram matrix would be significant
                 self.mean = mean

@@ -87,10 +87,8 @@ class NeighborIndex:
 
     def query(self, Q: _Values, k: int) -> tuple[_Values, NDArray[np.intp]]:
         """Distances, increasing along a row, and indices (m, k) of the k <= n nearest points of each row of Q (m, d).
-
         Among equal distances the lower index comes first. The result does not depend on the threads, or on which
-        queries come together, and points far from the origin lose no digits.
-        """
+        queries come together, and points far from the origin lose no digits."""
         m = len(Q)
         distance, index = np.empty((m, k)), np.empty((m, k), np.intp)
         if not self.is_tree:

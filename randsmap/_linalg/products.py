@@ -32,11 +32,9 @@ def cross(A: _Values, B: _Values) -> _Values:
 
 
 def symmetric_eigen(A: _Values, *, lower: bool = True, overwrite: bool = False) -> tuple[_Values, _Values]:
-    """Eigenvalues (n,), ascending, and eigenvectors (n, n) of the symmetric matrix of which A has a triangle.
-
-    SciPy's default, "evr", loses orthogonality where eigenvalues lie close together; "evd" does not, but SciPy 1.13 has
-    too little memory for it where n is 1.
-    """
+    """Eigenvalues (n,), ascending, and eigenvectors (n, n) of the symmetric matrix of which A has a triangle. SciPy's
+    default, "evr", loses orthogonality where eigenvalues lie close together; "evd" does not, but SciPy 1.13 has too
+    little memory for it where n is 1."""
     driver: Any = "evd" if len(A) > 1 else None
     return scipy.linalg.eigh(A, lower=lower, overwrite_a=overwrite, check_finite=False, driver=driver)
 

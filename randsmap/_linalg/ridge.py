@@ -55,10 +55,8 @@ def operations(method: str, n: int, P: int, M: int, k: int, r: int = 0) -> float
 
 
 def choose(n: int, P: int, M: int, k: int, solver: str) -> list[str]:
-    """Methods to be tried for k lambdas, in this order, for a parameter `solver` of decoders.
-
-    A cheaper method than a direct one must halve the multiplications, where these take 0.1 s or more.
-    """
+    """Methods to be tried for k lambdas, in this order, for a parameter `solver` of decoders. A cheaper method than a
+    direct one must halve the multiplications, where these take 0.1 s or more."""
     direct = "dual" if n < P else "primal"
     if solver == "cholesky":
         return [direct]
@@ -148,11 +146,9 @@ class RidgeFactor:
 
     # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, F: Any, regularization: float) -> Solution:
-        """Coefficients of the fields F (n, M), an array or Rows, with a bias row.
-
-        A ValueError if solver="krylov" or "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory; a
-        LinAlgError if solver="cholesky" and the matrix is not numerically positive definite.
-        """
+        """Coefficients of the fields F (n, M), an array or Rows, with a bias row. A ValueError if solver="krylov" or
+        "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory; a LinAlgError if solver="cholesky" and
+        the matrix is not numerically positive definite."""
         if self._solver in ("krylov", "lowrank") and not regularization > 0:
             raise ValueError(
                 f"solver={self._solver!r} needs regularization (lambda) > 0, got "
@@ -230,11 +226,8 @@ class RidgeFactor:
         raise AssertionError("the last method answers or raises")
 
     def hat(self) -> HatMatrix:
-        """The hat matrix of every lambda.
-
-        Where it is worth while, without singular values whose squares are below `tol` times the smallest of the
-        lambdas: no part of I - H then changes by more than `tol` of itself.
-        """
+        """The hat matrix of every lambda. Where it is worth while, without singular values whose squares are below
+        `tol` times the smallest of the lambdas: no part of I - H then changes by more than `tol` of itself."""
         least = min(self._lambdas, default=0.0)
         low_rank = self._low_rank(0) if self._solver in ("auto", "lowrank") and least > 0 else None
         return Spectral(low_rank if low_rank is not None and low_rank.covers(least) else self._rows).hat()

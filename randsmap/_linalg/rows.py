@@ -63,10 +63,8 @@ def load_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
 
 
 def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Shape and type that the header of an open .npy file of `size` bytes declares; afterwards `file` is behind it.
-
-    A ValueError if there is no such header, or it declares more bytes, for which reading would ask for the memory.
-    """
+    """Shape and type that the header of an open .npy file of `size` bytes declares; afterwards `file` is behind it. A
+    ValueError if there is no such header, or it declares more bytes, for which reading would ask for the memory."""
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     try:
@@ -154,10 +152,8 @@ class Rows:
         return self._with(mean=mean, _scale=scale, _normals=normals if normals is not None and len(normals) else None)
 
     def centred(self, size: int = _SUMMED) -> Self:
-        """The rows less their mean, which is right to the last digits: of sums over `size` rows, twice.
-
-        Of a file fewer rows at a time are in memory; their order, and so the bits, are those of an array.
-        """
+        """The rows less their mean, which is right to the last digits: of sums over `size` rows, twice. Of a file fewer
+        rows at a time are in memory; their order, and so the bits, are those of an array."""
         n, M = self.shape
         piece, mean = block_rows(M, 1) if self.mapped else size, np.zeros(M)
         for _ in range(2):  # the second time what the first has lost
@@ -203,10 +199,8 @@ class Rows:
         return F
 
     def blocks(self, size: int | None = None, what: str = "reading") -> Iterator[tuple[int, int, _Values]]:
-        """(start, stop, rows) over all rows, `size` at a time, with a progress bar named `what`.
-
-        None: as many as BLOCK numbers, but all of an array that is taken as it is.
-        """
+        """(start, stop, rows) over all rows, `size` at a time, with a progress bar named `what`. None: as many as BLOCK
+        numbers, but all of an array that is taken as it is."""
         if size is None:
             size = block_rows(self.width) if self.mapped or self.mean is not None else max(1, len(self))
         for start, stop in steps(len(self), size, what):
@@ -247,9 +241,7 @@ class Rows:
 
 class MappedRows(Rows):
     """Rows of a large memory-mapped array, of any real type: finite, contiguous float64 blocks, read when asked for.
-
-    `name` is for messages. A pickle holds the name of the file.
-    """
+    `name` is for messages. A pickle holds the name of the file."""
 
     mapped = True
 
@@ -407,9 +399,7 @@ def centre(rows: Any) -> None:
 
 def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
     """Fields F less their mean, and that, with feature rows that become less theirs; with a bias F itself, and None.
-
-    With weights the fields are an array, and the means and what is returned are weighted as the rows are.
-    """
+    With weights the fields are an array, and the means and what is returned are weighted as the rows are."""
     root = rows.root
     if rows.bias:
         return F if root is None else F * root[:, None], None
@@ -472,10 +462,8 @@ def blocks_to_fill(out: _Values) -> Iterator[tuple[int, int]]:
 
 
 def write_npy(path: str | os.PathLike[str], shape: tuple[int, ...], fill: Callable[[_Values], object]) -> None:
-    """Make the .npy file `path` of float64 by ``fill(array)`` on its memory map, whole or not at all.
-
-    Without space for it on the disk there is an OSError before anything is computed.
-    """
+    """Make the .npy file `path` of float64 by ``fill(array)`` on its memory map, whole or not at all. Without space for
+    it on the disk there is an OSError before anything is computed."""
     with replaced_atomically(path) as temporary:
         array = np.lib.format.open_memmap(temporary, "w+", np.float64, shape)
         reserve(array)

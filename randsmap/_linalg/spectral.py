@@ -30,11 +30,9 @@ PATH: _Values = np.power(10.0, np.arange(-12, 3, dtype=np.float64))  # lambda ov
 
 
 def lambda_path(largest: float, smallest: float | None = None) -> Iterator[tuple[float, float]]:
-    """(value, lambda) for values of `PATH`, lambda = value * largest, the largest eigenvalue of a kernel.
-
-    The path begins at `smallest`, below which lambda counts as the round-off of the kernel; None: eigenvalues are
-    squares of singular values, which allow two more values, down to 1e-14.
-    """
+    """(value, lambda) for values of `PATH`, lambda = value * largest, the largest eigenvalue of a kernel. The path
+    begins at `smallest`, below which lambda counts as the round-off of the kernel; None: eigenvalues are squares of
+    singular values, which allow two more values, down to 1e-14."""
     values = PATH if smallest is not None else np.concatenate([[0.01 * PATH[0], 0.1 * PATH[0]], PATH])
     for value in values:
         if value == PATH[-1] or value * largest >= (smallest or 0.0):
@@ -71,8 +69,10 @@ class Spectral:
             if by_qr:
                 A = _damped_solution(R, QtF, regularization)
             else:
-                self._singular = self._singular or _svd(R)
-                A = _filtered(self._singular, QtF, regularization, self._round_off(size) if cut is None else cut)
+                U, sigma, Vt = self._singular = self._singular or _svd(R)
+                kept = sigma > (self._round_off(size) if cut is None else cut) * sigma[0]
+                damped = 1 / (sigma[kept] + regularization / sigma[kept])  # sigma^2 might overflow
+                A = Vt[kept].T @ (damped[:, None] * (U[:, kept].T @ QtF))
             A = A if basis is None else basis @ A
         A = A if self._field_mean is None else with_bias(A, self._rows.mean, self._field_mean)
         return Solution(A, "qr" if by_qr else "svd")
@@ -161,15 +161,6 @@ def _svd(A):
         return scipy.linalg.svd(A, full_matrices=False, check_finite=False, lapack_driver="gesvd")
 
 
-def _filtered(singular, F, regularization, cut):
-    """V diag(sigma / (sigma^2 + lambda)) U^T F over sigma > cut * sigma_1."""
-    U, sigma, Vt = singular
-    kept = sigma > cut * sigma[0]
-    sigma = sigma[kept]
-    damped = 1 / (sigma + regularization / sigma)  # sigma^2 might overflow
-    return Vt[kept].T @ (damped[:, None] * (U[:, kept].T @ F))
-
-
 def _damped_qr(R, regularization):
     p = len(R)
     below = np.sqrt(regularization) * np.eye(p, order="F")
@@ -235,11 +226,9 @@ class HatMatrix:
     def residuals(
         self, F: _Values, regularization: float, groups: Sequence[NDArray[np.intp]] | None = None, least: float = 1e-8
     ) -> _Values:
-        """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group.
-
-        With r = (I - H) F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a
-        group g: the same as refitting without them, for lambda = 0 by minimum-norm solutions.
-        """
+        """Error (n, M) of the fields F (n, M) decoded without the sample, or without its whole group. With r = (I - H)
+        F it is r_i / (1 - H_ii) (D. M. Allen, Technometrics 16, 1974), and (I - H)_gg^-1 r_g of a group g: the same as
+        refitting without them, for lambda = 0 by minimum-norm solutions."""
         U = self.U
         complete = U.shape[1] == len(U)
         if self._fields is not F:
@@ -285,11 +274,9 @@ def held_out(
     refit: Callable[[NDArray[np.intp]], _Values],
     least: float = 1e-8,
 ) -> _Values:
-    """r_i / weight_i or block(g)^-1 r_g, in place; refit(rows) where the rest alone hardly determines the rows.
-
-    Weights below 1e-8 of `scale`, which is at least the largest of them over n, have lost half of their digits, those
-    below `least` of it too many.
-    """
+    """r_i / weight_i or block(g)^-1 r_g, in place; refit(rows) where the rest alone hardly determines the rows. Weights
+    below 1e-8 of `scale`, which is at least the largest of them over n, have lost half of their digits, those below
+    `least` of it too many."""
     least *= scale
     if groups is None:
         lost = ~(weight > least)

@@ -46,9 +46,7 @@ def tall_qr(A: _Values) -> tuple[_Values, _Values]:
 
 def orthonormalize_rows_against(new: _Values, old: _Values) -> _Values:
     """Orthonormal rows that span the rows `new` (k, P), k <= P, next to the orthonormal ones of `old`, in their order.
-
-    `new` is overwritten. By Householder reflections, twice with `old`: once leaves the round-off of the subtraction.
-    """
+    `new` is overwritten. By Householder reflections, twice with `old`: once leaves the round-off of the subtraction."""
     k = len(new)
     for _ in range(2 if len(old) else 1):
         if len(old):
@@ -66,10 +64,8 @@ _TRIANGLE = 2048
 
 def truncated_svd(rows: Rows, count: Callable[..., int], few: int | None = None) -> tuple[_Values, _Values, float]:
     """Singular values of G (n, M), its leading k = count(sigma, n, M) right singular vectors (k, M), and the energy
-    |G|_F^2 / sigma_1^2.
-
-    If no more than `few` are wanted, and these are few, block iteration finds only them, as accurately, in less time.
-    """
+    |G|_F^2 / sigma_1^2. If no more than `few` are wanted, and these are few, block iteration finds only them, as
+    accurately, in less time."""
     # A QR factorisation of the longer side, a block at a time, then the singular value decomposition of the triangle
     # (T. F. Chan, 1982): backward stable. A wide G is read again for the vectors sigma V = G^T U.
     n, M = rows.shape
@@ -134,10 +130,7 @@ def _by_block_iteration(rows, k):
 
 def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> tuple[_Values, _Values, _Values]:
     """Mean (M,), coordinates G (n, r) and rows B (r, M), orthonormal in the cell weights (None: ones): F = mean + G B,
-    directions of round-off dropped.
-
-    Distances between coordinates are those between fields in the weighted norm.
-    """
+    directions of round-off dropped. Distances between coordinates are those between fields in the weighted norm."""
     mean: Any = (F if isinstance(F, Rows) else Rows(F)).centred().mean
     root = None if weights is None else np.sqrt(weights)
     centred = (F if isinstance(F, Rows) else Rows(F)).less(mean, scale=root)
@@ -152,11 +145,9 @@ def principal_coordinates(F: _Values | Rows, weights: _Values | None = None) -> 
 
 
 def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
-    """Fields F (n, M) as (n, k), k <= 128, numbers, with about their distances in the norm of the cells' weights.
-
-    Up to 128 cells are as they are, of others 64 random combinations, which keep lengths to 1 / sqrt(2 * 64) = 9 %.
-    Of more than 512 cells as many are drawn, by weight and, as much, by their share of the variance over some rows.
-    """
+    """Fields F (n, M) as (n, k), k <= 128, numbers, with about their distances in the norm of the cells' weights. Up to
+    128 cells are as they are, of others 64 random combinations, which keep lengths to 1 / sqrt(2 * 64) = 9 %. Of more
+    than 512 cells as many are drawn, by weight and, as much, by their share of the variance over some rows."""
     most, size = 512, 64
     if F.shape[1] <= 2 * size:
         return np.array(in_norm(F[:], weights), order="C")
@@ -187,10 +178,8 @@ def range_finder(rows: Rows, size: int) -> _Values:
 
 @blas_threads()
 def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Values, _Values | None]:
-    """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal.
-
-    (F, None) if that does not halve the columns, or a space of 4 `most` dimensions is not enough.
-    """
+    """B (n, k) and V^T (k, M) with |F - B V^T| <= tolerance (Frobenius), k least; V orthonormal. (F, None) if that does
+    not halve the columns, or a space of 4 `most` dimensions is not enough."""
     n, M = F.shape
     if M < 16 or not F.any():
         return F, None
@@ -223,9 +212,7 @@ def _until(tolerance, rest=0.0):
 
 def sufficient_rank(coordinates: _Values, allowed: _Values, rest: _Values | float = 0.0) -> int | None:
     """The least r such that the columns of `coordinates` (n, m) from r on are at most `allowed` (n,) in each row.
-
-    `rest`: what the rows have outside all coordinates, to which these add at right angles. None: not even m do.
-    """
+    `rest`: what the rows have outside all coordinates, to which these add at right angles. None: not even m do."""
     tails = np.zeros((len(coordinates), coordinates.shape[1] + 1))
     tails[:, :-1] = np.cumsum(coordinates[:, ::-1] ** 2, axis=1)[:, ::-1]
     enough = (np.hypot(np.sqrt(tails), np.reshape(rest, (-1, 1))) <= allowed[:, None]).all(axis=0)
@@ -325,11 +312,9 @@ def _representing(rows, allowed, sizes, normals=None, constant=None, size=256, m
 
 # -- Kernels ---------------------------------------------------------------------------------------
 def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Values]:
-    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix K, to round-off.
-
-    With orthonormal columns Q, of J K J, J = I - Q Q^T. Reference: H. Harbrecht, M. Peters and R. Schneider, On the
-    low-rank approximation by the pivoted Cholesky decomposition, Appl. Numer. Math. 62 (2012).
-    """
+    """Eigenvalues (descending) and orthonormal eigenvectors of a kernel matrix K, to round-off. With orthonormal
+    columns Q, of J K J, J = I - Q Q^T. Reference: H. Harbrecht, M. Peters and R. Schneider, On the low-rank
+    approximation by the pivoted Cholesky decomposition, Appl. Numer. Math. 62 (2012)."""
     # Smooth kernels have few eigenvalues above round-off. K = L L^T + E with |E| <= n eps max diag finds them by s
     # columns, in O(n^2 s), and the singular values of L are the roots of the eigenvalues, without the squaring.
     n = len(K)
@@ -354,9 +339,7 @@ def pivoted_cholesky(K: _Values, Q: _Values | None = None) -> tuple[_Values, _Va
 
 def nystroem(sketch: _Values, image: _Values) -> tuple[_Values, _Values]:
     """Modes U (p, l) and eigenvalues (l,) of G W (W^T G W)^-1 (G W)^T for W^T = `sketch`, G W = `image`: never above G.
-
-    The shift keeps it computable where G is singular (Frangella, Tropp and Udell 2023, Algorithm 2.1).
-    """
+    The shift keeps it computable where G is singular (Frangella, Tropp and Udell 2023, Algorithm 2.1)."""
     shift = np.sqrt(len(image)) * _EPS * np.linalg.norm(image)
     if not shift:
         return sketch.T, np.zeros(len(sketch))
@@ -475,10 +458,8 @@ class FactoredRows(Rows):
 
     @classmethod
     def factor(cls, F: _Values, beside: _Values, free: NDArray[np.bool_], origin: Any = None) -> Self | None:
-        """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0.
-
-        Q also spans the independent rows `beside` (q, M), which are 0 outside the cells S = `free` (M,).
-        """
+        """The factored fields F (n, M), or None where their rank is above min(n, M) / 2, or 0 and q = 0. Q also spans
+        the independent rows `beside` (q, M), which are 0 outside the cells S = `free` (M,)."""
         # A QR factorisation whose pivots are panels of 64 rows: the rows of which most is missing, by the estimate
         # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g, of ten too small by a factor of 100 once in 1e8 rows. The
         # leading singular vectors of what is missing of a panel are kept, and made orthogonal to the others twice more.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import Bunch
 
+from randsmap import features as maps
 from randsmap._interface.arrays import as_labels
 from randsmap._interface.callers import extrapolation_ignored
 from randsmap._interface.parameters import check_parameters, check_random_state, estimator, parameter
@@ -29,13 +30,6 @@ from randsmap.decoders._blended import BlendedDecoder, geometric_median, limited
 from randsmap.decoders._kernel import KERNELS, DoubleDiffusionMapsDecoder, KernelDecoder, folds_of, harmonic_residuals
 from randsmap.decoders._knn import KNNDecoder
 from randsmap.decoders._random_features import RANDSMAPDecoder, RFNNDecoder
-from randsmap.features import (
-    FourierFeatures,
-    MaternFeatures,
-    MonomialFeatures,
-    MultiscaleFourierFeatures,
-    SigmoidFeatures,
-)
 from randsmap.invariants import InvariantParameters, norm_weights
 from randsmap.maps.error_bar import members as members_of
 from randsmap.maps.error_bar import nearest_other
@@ -45,16 +39,15 @@ _Values = NDArray[np.float64]
 
 SIGMOID, FOURIER, MULTISCALE_FOURIER, MATERN_FEATURES = "sigmoid", "fourier", "multiscale-fourier", "matern-features"
 _MAPS: dict[str, Any] = {
-    SIGMOID: SigmoidFeatures,
-    FOURIER: FourierFeatures,
-    MULTISCALE_FOURIER: MultiscaleFourierFeatures,
-    MATERN_FEATURES: MaternFeatures,
+    SIGMOID: maps.SigmoidFeatures,
+    FOURIER: maps.FourierFeatures,
+    MULTISCALE_FOURIER: maps.MultiscaleFourierFeatures,
+    MATERN_FEATURES: maps.MaternFeatures,
 }
 GAUSSIAN, MULTI_GAUSSIAN, MATERN, THIN_PLATE = KERNELS
 POLYNOMIAL, KNN, DOUBLE_DIFFUSION_MAPS = "polynomial", "k-nn", "double-diffusion-maps"
 FAMILIES = (*_MAPS, POLYNOMIAL, *KERNELS, KNN, DOUBLE_DIFFUSION_MAPS)
 _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing except lambda
-_UNSCALED = (POLYNOMIAL,)
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
 _EXACT = 8000  # samples up to which kernels are fitted as such, in n^3 operations and n^2 numbers
@@ -83,10 +76,10 @@ def check_families(
     if families is None:
         return FAMILIES
     names = (families,) if isinstance(families, str) else tuple(families)
-    wrong = [repr(family) for family in names if family not in FAMILIES]
-    if wrong or not names:
+    wrong = [repr(family) for family in names if family not in FAMILIES] or ["none"] * (not names)
+    if wrong:
         known = ", ".join(map(repr, FAMILIES))
-        raise ValueError(f"{name} must be among {known}, or {everything} for all, got {wrong[0] if wrong else 'none'}")
+        raise ValueError(f"{name} must be among {known}, or {everything} for all, got {wrong[0]}")
     return tuple(dict.fromkeys(names))
 
 
@@ -122,24 +115,21 @@ class Trial:
     def identity(self) -> Any:
         """Equal for trials that are the same except for that value."""
         logs = np.log(self.scales)
-        if self.family in _SCALE_FREE:
-            logs = logs - logs[0]
+        logs -= logs[0] if self.family in _SCALE_FREE else 0
         return self.kind, tuple(np.round(logs, 3))
 
     def neighbors(self, step: float) -> list[Trial]:
         """Trials of the same kind whose scales, all or one of them, differ by a factor exp(+-step)."""
         d = len(self.scales)
-        moves = [] if self.family in (*_SCALE_FREE, *_UNSCALED) else [np.ones(d)]
-        if d > 1 and self.family not in _UNSCALED:
-            moves += list(np.eye(d))
+        moves = [] if self.family in (*_SCALE_FREE, POLYNOMIAL) else [np.ones(d)]
+        moves += list(np.eye(d)) if d > 1 and self.family != POLYNOMIAL else []
         lengths = [self.scales * np.exp(sign * step * move) for move in moves for sign in (1, -1)]
         found = [Trial(*self.kind, scales, self.value) for scales in lengths]
         return [t for t in found if LENGTHS[0] <= t.scales.min() and t.scales.max() <= LENGTHS[1]]
 
     def dual(self, X: _Values, seed: int) -> Dual:
         """The regression on latents X (n, d) in standard deviations; of random features the kernel is Phi Phi^T."""
-        points = X / self.scales
-        feature_map = self._features(len(X), seed)
+        points, feature_map = X / self.scales, self._features(len(X), seed)
         if feature_map is None:
             kernel = Radial.named(self.family, self.nu, (_LOWEST_FREQUENCY, 1.0)).values(points)
             return Dual(kernel, polynomial_tail(points - points.mean(axis=0), self.degree or 0))
@@ -150,8 +140,7 @@ class Trial:
 
     def per_sample(self, n: int) -> float:
         """Growth of the kernel's eigenvalues, and so of lambda, with the number n of samples."""
-        # sigmoids are of size 1, so that products of P of them grow with P. Cosines have the factor sqrt(2 / P), after
-        # which their products estimate a kernel, and the number of monomials does not depend on n.
+        # products of P sigmoids grow with P; those of cosines, with the factor sqrt(2 / P), and of monomials do not
         return float(n * (min(n, _MOST_FEATURES) if self.family == SIGMOID else 1))
 
     def regularization(self, n: int) -> float:
@@ -178,14 +167,12 @@ class Trial:
     def _features(self, n, seed):
         """The feature map for n samples, None if there is none."""
         if self.family == POLYNOMIAL:
-            return MonomialFeatures(self.degree)
+            return maps.MonomialFeatures(self.degree)
         if self.family not in _MAPS:
             return None
         return _MAPS[self.family](n_features=min(n, _MOST_FEATURES), random_state=seed, **self._smoothness)
 
-    @property
-    def _smoothness(self) -> dict[str, Any]:
-        return {} if self.nu is None else {"nu": self.nu}
+    _smoothness = property(lambda self: {} if self.nu is None else {"nu": self.nu})
 
 
 # -- Held-out errors -------------------------------------------------------------------------------
@@ -201,19 +188,13 @@ COUNTED: dict[str, tuple[str, Sequence[int]]] = {
 
 def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
     """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
-    return _bounded(residuals, error_scales(norms))
-
-
-def _bounded(residuals, sizes):
-    errors = np.linalg.norm(residuals, axis=1) / sizes
+    errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
     return np.where(errors < 1, errors, 1.0)
 
 
 def score_of(errors: _Values, parts: _Groups) -> float:
-    """Mean of the logarithm of the mean error and of the mean over parts of the logarithm of a part's mean error.
-
-    The first is what is wanted; the second is not ruled by the one group of samples that no candidate decodes.
-    """
+    """Mean of the logarithm of the mean error and of the mean over parts of the logarithm of a part's mean error. The
+    first is what is wanted; the second is not ruled by the one group of samples that no candidate decodes."""
     means = np.array([errors[part].mean() for part in parts])
     floor = 1e-12  # errors below it are round-off and count as equal
     return float(0.5 * np.log(errors.mean() + floor) + 0.5 * np.log(means + floor).mean())
@@ -225,7 +206,7 @@ class Samples:
     def __init__(
         self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
     ) -> None:
-        self.X, self.G, self.norms, self.labels, self.sizes = X, G, norms, labels, error_scales(norms)
+        self.X, self.G, self.norms, self.labels = X, G, norms, labels
         # of many samples an error of 1e-5 in one is hidden by the others, while to refit without it takes long
         self.digits = 1e-8 if len(X) <= 300 else 1e-11
         self.groups = None if labels is None else members_of(labels)
@@ -276,15 +257,13 @@ class Samples:
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set the mean error and the score by what held-out fields miss."""
-        errors = _bounded(residuals, self.sizes)
+        errors = bounded_errors(residuals, self.norms)
         trial.score, trial.error, trial.judged = score_of(errors, self.parts), float(errors.mean()), len(errors)
         return trial
 
     def at_most(self, count: int, rng: Any) -> Samples:
         """All samples, or `count` of more at random: of each group its share, at least one; of as many groups at most.
-
-        They have random combinations of the coordinates if these are many.
-        """
+        They have random combinations of the coordinates if these are many."""
         n = len(self.X)
         if n <= count:
             return self
@@ -294,17 +273,14 @@ class Samples:
         rows = np.sort(np.concatenate(parts)[np.argsort(turns, kind="stable")[:count]])
         labels = None if self.labels is None else self.labels[rows]
         G, size = self.G[rows], 128
-        # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates; for a few more
-        # coordinates than combinations they would save nothing
+        # random combinations keep lengths to 1 / sqrt(2 size) = 6 %, the same for all candidates
         if G.shape[1] > 1.5 * size:
             G = G @ (rng.standard_normal((G.shape[1], size)) / np.sqrt(size))
         return Samples(self.X[rows], G, self.norms[rows], labels, rng, self.seed)
 
     def split(self, share: float, rng: Any) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows (n - h,) that are left if rows (h,) are held out: about that share at random, or of the groups.
-
-        As many are left as judge the starts of a search, so that what it finds can be fitted to them.
-        """
+        """Rows (n - h,) that are left if rows (h,) are held out: about that share at random, or of the groups. As many
+        are left as judge the starts of a search, so that what it finds can be fitted to them."""
         n, held = len(self.X), np.empty(0, np.intp)
         most = min(share * n, n - min(300, n // 2))
         if self.groups is None:
@@ -336,13 +312,9 @@ WORTH = 0.01  # improvement of the score, about as much of the error, for which 
 
 
 def search_threads(n: int) -> AbstractContextManager[None]:
-    """One thread of BLAS for a search over n samples, unless they are many.
-
-    Factorisations of small matrices, one after the other, take five to ten times as long on threads that wait for
-    each other (measured on 58 fields with two cores).
-    """
-    serial = 700  # samples up to which more threads only cost time
-    return blas_threads(1 if n < serial else None)
+    """One thread of BLAS for a search over n samples, unless they are many: small matrices take ten times as long on
+    threads that wait for each other (58 fields, two cores)."""
+    return blas_threads(1 if n < 700 else None)
 
 
 def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -> tuple[list[Trial], list[Trial]]:
@@ -382,11 +354,9 @@ def leading(trials: Iterable[Any]) -> list[Any]:
 
 
 def _refinement(found, turn, step):
-    """The next unknown neighbour of the best member of the leading families, or none.
-
-    Families that are not `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their
-    scales follow the noise of few samples (on 58 fields the error grew by 1.4 times).
-    """
+    """The next unknown neighbour of the best member of the leading families, or none. Families that are not
+    `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their scales follow the
+    noise of few samples (on 58 fields the error grew by 1.4 times)."""
     ranked = leading(found)
     others = [trial for trial in ranked if trial.family != KNN]
     best: dict[Any, Trial] = {}
@@ -409,18 +379,12 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data, and none whose
     score is more than 2 behind the best (errors e^2 = 7 times as large).
     """
-    kindred, behind = 3, 2.0
     best = leading(trials)
     if samples.groups is None:
         return best[:_LARGEST]
-    taken: dict[Any, int] = {}
-    chosen = []
-    for trial in best:
-        taken[trial.kind] = taken.get(trial.kind, 0) + 1
-        close = trial.score <= best[0].score + behind
-        if close and (trial.family == KNN or taken[trial.kind] <= kindred):
-            chosen.append(trial)
-    return chosen[:_LARGEST]
+    close = [trial for trial in best if trial.score <= best[0].score + 2]
+    before = [sum(other.kind == trial.kind for other in close[:i]) for i, trial in enumerate(close)]
+    return [trial for trial, kindred in zip(close, before) if trial.family == KNN or kindred < 3][:_LARGEST]
 
 
 def finalists(samples: Samples, trials: list[Trial], n: int) -> list[Trial]:
@@ -444,9 +408,7 @@ def blend(samples: Samples, members: list[Trial], most: int) -> tuple[list[Trial
     X, G, nearest = samples.X, samples.G, nearest_other(samples.X, samples.labels)
     trend = linear_trend(X, G)
     rest = G - X @ trend
-    factor = 2.0 if samples.groups is None else 1.25
-    limit = factor * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
-
+    limit = (2.0 if samples.groups is None else 1.25) * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
     residuals = {id(trial): samples.residuals(trial) for trial in members}
     # judged anew, for these may be more samples than those of the search
     members = leading([samples.judge(trial, residuals[id(trial)]) for trial in members])
@@ -486,14 +448,11 @@ class Results(Bunch):
         shown = list(range(n)) if n <= most else [*range(most - 3), None, n - 2, n - 1]
         rows = [["", *self]]
         for i in shown:
-            cells = ["..." if i is None else _as_cell(column[i]) for column in self.values()]
+            values = ["..."] * len(self) if i is None else [column[i] for column in self.values()]
+            cells = [f"{value:.4g}" if isinstance(value, float | np.floating) else str(value) for value in values]
             rows.append(["..." if i is None else str(i), *cells])
         widths = [max(map(len, column)) for column in zip(*rows)]
         return "\n".join(" ".join(map(str.rjust, row, widths)).rstrip() for row in rows)
-
-
-def _as_cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
 
 
 @shared_texts

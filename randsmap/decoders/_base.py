@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -49,17 +50,12 @@ else:
 def check_fields(
     y: Any, n: int, *, blocks: bool = False, factored: bool = False, name: str = "y"
 ) -> tuple[Any, np.dtype[Any], FieldShape]:
-    """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields.
-
-    With `blocks`, a large memory-mapped y comes as Rows; with `factored`, FactoredRows as they are.
-    """
+    """y as contiguous float64 (n, M), the number type it came in, and the layout of its fields. With `blocks`, a large
+    memory-mapped y comes as Rows; with `factored`, FactoredRows as they are."""
     if isinstance(y, FactoredRows):
-        return (y if factored else full_fields(y)), *y.origin
-    if y is None:
-        raise ValueError(
-            "y must hold the fields of the latent points X (n, M), got None; this "
-            "estimator requires y to be passed, but the target y is None"
-        )
+        return (y if factored else y.array), *y.origin
+    if y is None:  # in words that scikit-learn's checks look for
+        raise ValueError("y must hold the fields of X, got None: it requires y to be passed, but the target y is None")
     y, layout = flattened(y, name)
     y = np.asanyarray(y)
     F: Any = Rows.of(y[:, None] if y.ndim == 1 else y, name)
@@ -168,11 +164,8 @@ _PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFN
 
 
 def why_not(part: Any, method: str) -> str | None:
-    """Reason why an estimator lacks a method; None if it has it.
-
-    The check of `available_if` raises the reason; of methods that a class of the package does not define, its
-    dictionary `lacks` has it.
-    """
+    """Reason why an estimator lacks a method; None if it has it. The check of `available_if` raises the reason; of
+    methods that a class of the package does not define, its dictionary `lacks` has it."""
     try:
         getattr(part, method)
     except AttributeError as error:
@@ -211,21 +204,13 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
 
         Parameters
         ----------
-        X : array-like (n, d)
-            Latent coordinates.
+        {latents}
         y : array-like (n, M) or (n, *field_shape_)
             Their true fields.
         sample_weight : array-like (n,), optional
             Weights >= 0 of the fields in the mean.
 
-        Returns
-        -------
-        float
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As `predict`, and if y is not of its shape.
+        {returns_float} {raises}
         """
         check_samples(X=X, y=y, sample_weight=sample_weight)
         predicted = np.asarray(self.predict(X, **own_values(self, y)))
@@ -236,8 +221,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
         return -float(np.average(errors, weights=sample_weight))
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        assert tags.regressor_tags is not None
+        tags: Any = super().__sklearn_tags__()
         tags.regressor_tags.poor_score = True  # scikit-learn's checks expect R^2 near 1
         return tags
 
@@ -254,9 +238,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
             invariants = fit_estimator(self, full_fields(F), dtype, X, keep_constant_cells=everywhere)
         return X, F, weights, invariants
 
-    @property
-    def _n_outputs(self):
-        return self._field_shape.n_cells
+    _n_outputs = property(attrgetter("_field_shape.n_cells"))
 
     def _output(self, out, X, n, cells):
         """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
@@ -268,16 +250,16 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
 class Fit:
     """The immutable result of a decoder's fit, of which `predict`, derivatives, `freeze` and `leverage` are made.
 
-    A subclass is `immutable`. It has, computed once, `leverage`, a `Leverage`, and `linear_map`, a `LinearMap`, which
-    are in no pickle and no model file.
+    A subclass has, computed once and in no pickle and no model file, `leverage`, a `Leverage`, and `linear_map`, a
+    `LinearMap`.
     """
 
     linear_map: Any
     leverage: Any
     training_points: Any  # (n, d) as given, or some of them
+    invariants: Any = None
     # for the error bar: labels (n,) of points that are left out together; coordinates of the training fields, if these
     # are not known otherwise, of up to 2000 points; distances of the fields from those with such coordinates
-    invariants: Any = None
     groups: Any = None
     sketch: Any = None
     truncated: Any = None
@@ -336,10 +318,9 @@ class Fit:
         """Make what the first decoded row would wait for."""
         return self.linear_map
 
-    def decode(self, X: _Values) -> _Values:
+    def decode(self, X: _Values) -> Any:
         """Fields (n, M) at checked latents X (n, d)."""
-        fields: _Values = self.linear_map.fields(X)
-        return fields
+        return self.linear_map.fields(X)
 
     def __getstate__(self) -> dict[str, Any]:
         # made anew when they are needed: some hold functions, or a structure of C
@@ -447,16 +428,7 @@ class HoldsFit:
         Small where training points are dense, about 1 at an isolated one, larger outside: errors of the training fields
         are amplified by the square root. It is computed at about the cost of a fit when it is first asked for.
 
-        Parameters
-        ----------
-        {latents}
-
-        Returns
-        -------
-        ndarray (n,), float64
-            At least 0. See `leverage_limit_` for what is large.
-
-        {raises}
+        {latents} {returns_leverage} {raises}
         AttributeError
             If the decoder comes from a model file without what it is computed from.
 
@@ -471,9 +443,8 @@ class HoldsFit:
 
         Examples
         --------
-        >>> import numpy as np, randsmap
-        >>> latents = np.linspace(0, 1, 20)[:, None]
-        >>> decoder = randsmap.KernelDecoder(length_scale=0.5).fit(latents, np.hstack([latents, 1 - latents]))
+        {curve}
+        >>> decoder = randsmap.KernelDecoder(length_scale=0.5).fit(latents, fields)
         >>> decoder.leverage([[0.5], [1.2], [3.0]]).round(2), round(decoder.leverage_limit_)
         (array([4.70000e-01, 5.59070e+02, 1.26552e+03]), 101)
         """
@@ -630,14 +601,6 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
             In descending order, without those that are round-off; the first is infinite with `center`.
 
         {raises_as_fit}
-
-        Examples
-        --------
-        >>> import numpy as np, randsmap
-        >>> U, s = randsmap.KernelDecoder(length_scale=0.5).spectrum(np.linspace(0, 1, 5)[:, None])
-        >>> leverage = (U**2 / (1 + 1e-3 / s)).sum(axis=1)  # diagonal of the hat matrix for lambda = 1e-3
-        >>> bool(leverage.min() > 1 / 5), bool(leverage.max() < 1)
-        (True, True)
         """
         fresh = clone(self)
         return fresh.eigenpairs(validate_data(fresh, X, reset=True, min_samples=2), least)

@@ -43,10 +43,7 @@ def limited(P: _Values, near: _Values, limit: Any) -> _Values:
 
 
 def geometric_median(P: _Values, smoothing: float) -> _Values:
-    """The points x (n, r) that minimise the sum of distances to the points P (K, n, r), for each of n.
-
-    `smoothing`, eps of the distances sqrt(|x - p|^2 + eps^2), makes x unique and differentiable (blend.c).
-    """
+    """The points x (n, r) of least sum of distances sqrt(|x - p|^2 + smoothing^2) to the points P (K, n, r)."""
     P, out = np.ascontiguousarray(P), np.empty(P.shape[1:])
     parallel_rows(lambda rows: _kernel.medians(P, rows.start, rows.stop, smoothing, out), len(out), 64)
     return out
@@ -57,20 +54,15 @@ def median_smoothing(G: _Values) -> float:
     return max(1e-9 * float(np.linalg.norm(G) / np.sqrt(len(G))), 1e-150)
 
 
-def _without_invariants(decoder):
-    """A clone of a part, of which nothing is to be kept: it decodes coordinates of the fields."""
-    part = clone(decoder)
-    return part.set_params(invariants=None) if hasattr(part, "invariants") else part
-
-
-def _for_fewer(decoder, share):
-    """A clone of a part for that share of its samples, with as little of lambda, which grows with their number."""
-    part = _without_invariants(decoder)
+def part_of(decoder: Any, share: float | None = None) -> Any:
+    """A clone that decodes coordinates of the fields; with a share of the samples it has as much of lambda."""
+    part, changed = clone(decoder), dict[str, Any](invariants=None)
     given = part.get_params(deep=False)
-    regularization = given.get("regularization")
-    if isinstance(regularization, Real) and not isinstance(regularization, bool):
-        part.set_params(regularization=share * float(regularization))
-    return part.set_params(n_centers=None) if "n_centers" in given else part
+    if share is not None:
+        value = given.get("regularization")
+        has_lambda = isinstance(value, Real) and not isinstance(value, bool)
+        changed |= {"n_centers": None, "regularization": share * float(value) if has_lambda else value}
+    return part.set_params(**{name: value for name, value in changed.items() if name in given})
 
 
 @immutable
@@ -95,13 +87,8 @@ class BlendFit(Fit):
     training_points = property(lambda self: self.points * self.latent_scale)
     rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
 
-    @cached_property
-    def index(self) -> NeighborIndex:
-        return NeighborIndex(self.points)
-
-    @property
-    def training_fields(self) -> _Values:
-        return self.coordinates[judged_rows(len(self.coordinates))]
+    index = cached_property(lambda self: NeighborIndex(self.points))
+    training_fields = property(lambda self: self.coordinates[judged_rows(len(self.coordinates))])
 
     def left_out(self, G, groups=None):
         labels = None if groups is None else np.empty(len(G), np.intp)
@@ -112,7 +99,7 @@ class BlendFit(Fit):
         if len(G) < n or min(centers) < n:  # fits to these points, for matrices of all would not fit in memory
             points = points[judged_rows(n)]
             decoders = [
-                _for_fewer(part, len(G) / n).fit(points * self.latent_scale, G) if min(m, len(G)) < n else part
+                part_of(part, len(G) / n).fit(points * self.latent_scale, G) if min(m, len(G)) < n else part
                 for part, m in zip(decoders, centers)
             ]
         parts = [getattr(part, "fitted", None) for part in decoders]
@@ -157,14 +144,11 @@ class BlendFit(Fit):
             parts=tuple(self.maps) if known else (),
         )
 
-    @property
-    def of_values(self) -> Basis:
-        return self._median(False)
+    of_values = property(lambda self: self._median(False))
 
     @property
     def not_frozen(self) -> str:
-        part = self.decoders[self.maps.index(None)]
-        return f"C does not know one of its parts, {type(part).__name__}"
+        return f"C does not know one of its parts, {type(self.decoders[self.maps.index(None)]).__name__}"
 
     @property
     def leverage_parts(self) -> list[Any]:
@@ -181,9 +165,8 @@ class BlendFit(Fit):
         def at(X: _Values) -> _Values:
             return np.median([part.relative(X) for part in parts], axis=0)
 
-        points = self.training_points
-        training = at(points)
-        return Leverage(at, points, training, training, limit=FACTOR)
+        training = at(self.training_points)
+        return Leverage(at, self.training_points, training, training, limit=FACTOR)
 
     # -- Of parts that C does not know: their fields side by side, and those that they must be near -----------
     def values(self, X: _Values) -> _Values:
@@ -265,14 +248,13 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         X, F, _, invariants = self._training_data(X, y)
         mean, G, B = principal_coordinates(F, invariants.cell_weights)
         scales = standard_deviations(X)
-        points = X / scales
         return BlendFit(
-            decoders=[_without_invariants(decoder).fit(X, G) for decoder in self.decoders],
+            decoders=[part_of(decoder).fit(X, G) for decoder in self.decoders],
             coefficients=cache_aligned(invariants.constrain_coefficients(np.vstack([mean, B]))),
-            points=points,
+            points=X / scales,
             latent_scale=scales,
             coordinates=G,
-            trend=linear_trend(points, G),
+            trend=linear_trend(X / scales, G),
             limit=limit,
             smoothing=median_smoothing(G),
             invariants=invariants,
@@ -296,6 +278,6 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     def check_available(self, capability):
         if capability == "smoother":
             raise AttributeError(
-                "the weights of a geometric median depend on the fields, so its fit is not linear in them"
+                "the weights of a geometric median depend on the fields: its fit is not linear in them"
             )
         return all(require(part, capability) for part in self.decoders)

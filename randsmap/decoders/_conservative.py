@@ -23,6 +23,7 @@ from randsmap.maps.frozen import OTHERWISE
 from randsmap.maps.linear_map import LinearMap, ProjectedMap, jacobian, jvp, vjp
 
 
+@shared_texts
 class LeverageOfPart:
     """An estimator with the leverage of a part.
 
@@ -53,23 +54,11 @@ class LeverageOfPart:
     def leverage(self, X: ArrayLike) -> NDArray[Any]:
         """Leverage of points: their distance from those of the training fields, as a part of the estimator measures it.
 
-        Parameters
-        ----------
-        X : array-like (n, d)
-            As for `predict` or `inverse_transform`.
-
-        Returns
-        -------
-        ndarray (n,)
-            To be compared with `leverage_limit_`.
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
-            Before `fit`, as the part's `leverage`, or if it has none.
+        {latents} {returns_leverage} {raises}
+        AttributeError
+            If the part has no leverage.
         """
-        part = self._leverage_part()
-        result: NDArray[Any] = part.leverage(self.leverage_points(X))
+        result: NDArray[Any] = self._leverage_part().leverage(self.leverage_points(X))
         return result
 
     # the part keeps its own, and another one after more batches or `calibrate`
@@ -83,9 +72,7 @@ class LeverageOfPart:
         ours = norm_weights(self.field_shape_, self)  # type: ignore[attr-defined]
         theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # those that it has used
         if ours is not None and not np.array_equal(ours, 1.0 if theirs is None else theirs):
-            raise AttributeError(
-                f"the held-out errors of the {type(part).__name__} are of another norm of fields: {HOW}"
-            )
+            raise AttributeError(f"held-out errors of the {type(part).__name__} are of another norm of fields: {HOW}")
         return part.error_bar_  # type: ignore[union-attr]
 
     @property

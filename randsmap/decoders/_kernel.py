@@ -22,20 +22,7 @@ from randsmap._linalg.products import cross
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.svd import pivoted_cholesky, sketched
 from randsmap._parallel import blas_threads
-from randsmap.decoders._base import (
-    FIT_STATE,
-    FieldRegressor,
-    Fit,
-    LatentScaling,
-    LinearDecoder,
-    RidgeDecoder,
-    check_unread,
-    constrained,
-    coordinates_of,
-    fitted_scale,
-    full_fields,
-    of_fit,
-)
+from randsmap.decoders import _base
 from randsmap.features import check_frequency_range, check_length_scale
 from randsmap.invariants import AffineInvariants, InvariantParameters
 from randsmap.maps.error_bar import HOW
@@ -48,7 +35,7 @@ _SMALLEST = np.finfo(float).smallest_subnormal
 
 
 @immutable
-class KernelFit(Fit):
+class KernelFit(_base.Fit):
     """A fit of kernel ridge regression, f(y) = [1 | k(y) | y] A, y from the tail's centre; before it is solved no A."""
 
     kind: str = saved(Parameter(str, words=KERNELS))  # the decoder's parameter `kernel`
@@ -73,14 +60,8 @@ class KernelFit(Fit):
         if (self.kind == "matern") != (self.nu in (0.5, 1.5, 2.5)):
             raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
 
-    @property
-    def radial(self) -> Radial:
-        return Radial.named(self.kind, self.nu, self.frequencies)
-
-    @property
-    def penalised_bias(self) -> float:
-        """Constant that a penalised bias adds to the kernel."""
-        return 0.0 if self.free_bias else 1.0
+    radial = property(lambda self: Radial.named(self.kind, self.nu, self.frequencies))
+    penalised_bias = property(lambda self: 0.0 if self.free_bias else 1.0)  # what it adds to the kernel
 
     def kernel(self, X: _Values) -> _Values:
         """The kernel of the regression between latents X (n, d) and the training points."""
@@ -105,16 +86,18 @@ class KernelFit(Fit):
     @property
     def training_fields(self) -> _Values:
         """Decoded fields and lambda C, what they miss (over the weights of the samples)."""
-        if self.solver == "sums":
-            raise AttributeError(f"kernels at some of the points keep no training fields: {HOW}")
+        self._check_all_known()
         A, n = sketched(self.coefficients, getattr(self.invariants, "cell_weights", None)), len(self.points)
         missed = self.regularization * A[1 : n + 1]
         missed = missed if self.weights is None else missed / self.weights[:, None]
         return LinearMap(self.linear_map.basis, A).fields(self.training_points) + missed
 
-    def left_out(self, G, groups=None):
+    def _check_all_known(self):
         if self.solver == "sums":
-            raise AttributeError(f"kernels at some of the points have no held-out errors in closed form: {HOW}")
+            raise AttributeError(f"kernels at some points keep no training fields and have no held-out errors: {HOW}")
+
+    def left_out(self, G, groups=None):
+        self._check_all_known()
         missed = self.dual(self.training_points).residuals(self.weighted(G), self.regularization, groups)
         return missed if self.weights is None else missed / np.sqrt(self.weights)[:, None]
 
@@ -126,11 +109,9 @@ class KernelFit(Fit):
     @cached_property
     def leverage(self) -> Leverage:
         points = self.training_points
-        dual = self.dual(points)
-        weights = np.ones(len(points)) if self.weights is None else self.weights
+        dual, weights = self.dual(points), np.ones(len(points)) if self.weights is None else self.weights
         own = float(dual.K[0, 0] / weights[0])
         values, training, held_out, is_variance = dual.leverage(self.regularization)
-        held_out = held_out / weights
 
         def at(X: _Values) -> _Values:
             T, x = self.tail(X), in_units(X, self.lengths)
@@ -141,12 +122,13 @@ class KernelFit(Fit):
             return in_blocks(self.radial, self.points, x, leverage)
 
         highest = (own if is_variance else own / self.regularization) or np.inf
-        return Leverage(at, points, at(points) if training is None else training / weights, held_out, highest)
+        training = at(points) if training is None else training / weights
+        return Leverage(at, points, training, held_out / weights, highest)
 
 
 @shared_texts
 @estimator
-class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
+class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegressor):
     """Kernel ridge regression from latent coordinates to fields (Gaussian, Matern or thin-plate spline).
 
     Use it for up to a few thousand snapshots. It is the limit of `RANDSMAPDecoder` for infinitely many features,
@@ -209,7 +191,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     array([[0.25, 0.75]])
     """
 
-    _state = {**FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
+    _state = {**_base.FIT_STATE, "_fitted": Part(KernelFit, d="d", M="M")}
 
     kernel: str = parameter(str, default="gaussian", kw_only=False, words=KERNELS)
     length_scale: float | ArrayLike = parameter(default=1.0, shown="float or array (d,)", of_columns=True)
@@ -220,31 +202,30 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     regularization: float = parameter(float, default=1e-3, low=0)
     n_centers: int | None = parameter(int, default=None, low=1, words=(None,))
 
-    invariants_ = of_fit("invariants")
-    solver_ = of_fit("solver")
+    invariants_ = _base.of_fit("invariants")
+    solver_ = _base.of_fit("solver")
 
     def fit_state(self, X, y, sample_weight=None):
         self._check_kernel()
         if sample_weight is not None and not self.regularization:
             raise ValueError("sample_weight needs regularization > 0: at regularization=0 the decoder interpolates")
         X, F, weights, invariants = self._training_data(X, y, sample_weight)
-        fit = self._solved(X, coordinates_of(F), weights)
-        return replace(fit, coefficients=constrained(fit.coefficients, F, invariants), invariants=invariants)
+        fit = self._solved(X, _base.coordinates_of(F), weights)
+        return replace(fit, coefficients=_base.constrained(fit.coefficients, F, invariants), invariants=invariants)
 
     def _solved(self, X, F, weights=None):
         """The fit to fields F, an array or Rows, without invariants."""
         if self._has_centers(len(X)):
             return self._at_centers(X, F if isinstance(F, Rows) else Rows(F), weights)
-        fit, regularization = self._unsolved(X, weights), float(self.regularization)
-        n, has_tail = len(X), fit.centre is not None
-        repeated = 0 if regularization else n - len(np.unique(fit.points, axis=0))
-        if has_tail and repeated:
+        fit, regularization, (n, d) = self._unsolved(X, weights), float(self.regularization), X.shape
+        repeated = 0 if regularization or not self.degree else n - len(np.unique(fit.points, axis=0))
+        if repeated:
             raise ValueError(
-                f"with degree={self.degree} and regularization=0 latent points must differ, got "
-                f"{repeated} repetitions: give a regularization > 0"
+                f"with degree={self.degree} and regularization=0 latent points must differ, got {repeated} repetitions:"
+                " give a regularization > 0"
             )
         # the fields are copied once, to where the coefficients will be: [b_0; C; b]
-        A = np.empty((1 + n + (X.shape[1] if has_tail else 0), F.shape[1]))
+        A = np.empty((1 + n + d * self.degree, F.shape[1]))
         C = A[1 : n + 1]
         for start, stop, block in (F if isinstance(F, Rows) else Rows(F)).blocks():
             C[start:stop] = block
@@ -263,10 +244,8 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
         return self.n_centers is not None and self.n_centers < n
 
     def _at_centers(self, X, F, weights):
-        """The fit with kernels at some of the points alone, C = W a with |a|^2 = C^T K C, by sums over all of them.
-
-        A. J. Smola and B. Schoelkopf, Sparse greedy matrix approximation for machine learning, ICML (2000).
-        """
+        """The fit with kernels at some of the points alone, C = W a with |a|^2 = C^T K C, by sums over all of them. A.
+        J. Smola and B. Schoelkopf, Sparse greedy matrix approximation for machine learning, ICML (2000)."""
         if weights is not None:
             raise ValueError(f"n_centers={self.n_centers} has no sample_weight: give n_centers=None")
         some = np.sort(np.random.RandomState(0).permutation(len(X))[: self.n_centers])
@@ -305,7 +284,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     def _check_kernel(self):
         kernel = check_choice(self.kernel, "kernel", KERNELS)
         unread = ("length_scale",) if kernel == "multi-gaussian" else ("max_frequency", "min_frequency")
-        check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
+        _base.check_unread(self, unread if kernel == "matern" else (*unread, "nu"), f"with kernel={kernel!r}")
         if kernel == "matern" and self.nu not in (0.5, 1.5, 2.5):
             raise ValueError(f"nu must be 0.5, 1.5 or 2.5, got {self.nu!r}")
         check_parameters(self)
@@ -315,7 +294,7 @@ class KernelDecoder(RidgeDecoder, InvariantParameters, FieldRegressor):
     def _unsolved(self, X, weights=None):
         """The fit to training points X (n, d) without its coefficients."""
         self._check_kernel()
-        scale, frequencies = fitted_scale(self.latent_scale, X, weights), None
+        scale, frequencies = _base.fitted_scale(self.latent_scale, X, weights), None
         if self.kernel == "multi-gaussian":
             frequencies, lengths = np.array(check_frequency_range(self.min_frequency, self.max_frequency)), scale
         else:
@@ -369,10 +348,7 @@ def folds_of(parts: Sequence[NDArray[np.intp]], most: int) -> list[NDArray[np.in
 def harmonic_residuals(
     kernel: Radial, X: _Values, G: _Values, folds: Sequence[NDArray[np.intp]], ranks: Sequence[int]
 ) -> dict[int, _Values]:
-    """By rank, what geometric harmonics on points X (n, d) miss of G (n, r) if each of the folds is held out in turn.
-
-    There is no closed form: without the held-out points the eigenvectors are others.
-    """
+    """By rank, what geometric harmonics on points X (n, d) miss of G (n, r) if each fold is held out in turn."""
     out, found = {rank: np.empty_like(G) for rank in ranks if rank <= len(X)}, 0
     for held in folds:
         rest = np.setdiff1d(np.arange(len(X)), held)
@@ -391,7 +367,7 @@ def harmonic_residuals(
 
 
 @immutable
-class HarmonicFit(Fit):
+class HarmonicFit(_base.Fit):
     """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
 
     # width of the Gaussian kernel k, in units of `latent_scale`
@@ -411,13 +387,8 @@ class HarmonicFit(Fit):
         if (self.weights is None) == (self.expanded is None):
             raise ValueError("one of weights and expanded must be there, not both")
 
-    @property
-    def rank(self) -> int:
-        return len(self.eigenvalues)
-
-    @property
-    def radial(self) -> Radial:
-        return Radial.gaussian(_distances.kernel_scale(self.epsilon))
+    rank = property(lambda self: len(self.eigenvalues))
+    radial = property(lambda self: Radial.gaussian(_distances.kernel_scale(self.epsilon)))
 
     def left_out(self, G, groups=None):
         parts = np.random.default_rng(0).permutation(len(G))[:, None] if groups is None else groups
@@ -434,7 +405,7 @@ class HarmonicFit(Fit):
     def leverage(self) -> Leverage:
         """The leverage of any point, 1 - k^T V L^-1 V^T k."""
         if self.weights is None:
-            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : len(self.eigenvalues)]
+            V = pivoted_cholesky(self.radial.values(self.points))[1][:, : self.rank]
         else:
             V = self.weights * self.eigenvalues
         scaled = np.ascontiguousarray(V / np.sqrt(self.eigenvalues))
@@ -447,13 +418,12 @@ class HarmonicFit(Fit):
         # harmonics that are dropped count as if they had the smallest eigenvalue kept
         inverse = np.square(scaled).sum(axis=1)
         inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
-        points = self.training_points
-        return Leverage(at, points, at(points), 1 / inverse, highest=1.0)
+        return Leverage(at, self.training_points, at(self.training_points), 1 / inverse, highest=1.0)
 
 
 @shared_texts
 @estimator
-class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecoder, FieldRegressor):
+class DoubleDiffusionMapsDecoder(_base.LatentScaling, InvariantParameters, _base.LinearDecoder, _base.FieldRegressor):
     """Double diffusion maps: geometric harmonics of a Gaussian kernel on the latent points.
 
     Use it for dense snapshots in many coordinates (about 10). For few coordinates compare it with `KernelDecoder`.
@@ -503,24 +473,24 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
     array([[0.25, 0.75]])
     """
 
-    _state = {**FIT_STATE, "_fitted": Part(HarmonicFit, d="d", M="M")}
+    _state = {**_base.FIT_STATE, "_fitted": Part(HarmonicFit, d="d", M="M")}
 
     epsilon: float | None = parameter(float, default=None, words=(None,), low=0, strict=True)
     epsilon_scale: float = parameter(float, default=1.0, low=0, strict=True)
     rank: int | str = parameter(int, default="rule", low=1, words=("rule",))
 
-    invariants_ = of_fit("invariants")
-    epsilon_ = of_fit("epsilon")
-    rank_ = of_fit("rank")
-    eigenvalues_ = of_fit("eigenvalues")
+    invariants_ = _base.of_fit("invariants")
+    epsilon_ = _base.of_fit("epsilon")
+    rank_ = _base.of_fit("rank")
+    eigenvalues_ = _base.of_fit("eigenvalues")
 
     def weights_of(self, X, Z, fields):
         return self._harmonic_fit(X, np.eye(len(X)) if fields is None else fields).decode(Z)
 
     def fit_state(self, X, y):
         X, F, _, invariants = self._training_data(X, y)
-        fit = self._harmonic_fit(X, coordinates_of(F))
-        A, weights, expanded = constrained(fit.coefficients, F, invariants), fit.weights, None
+        fit = self._harmonic_fit(X, _base.coordinates_of(F))
+        A, weights, expanded = _base.constrained(fit.coefficients, F, invariants), fit.weights, None
         (n, r), M = weights.shape, A.shape[1]
         if n * M <= r * (n + M):
             expanded = empty_aligned((n + 1, M))
@@ -528,7 +498,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
             with blas_threads():
                 np.dot(weights, A[1:], out=expanded[1:])
             weights = None
-        known = {"invariants": invariants, "sketch": sketched(full_fields(F), invariants.cell_weights)}
+        known = {"invariants": invariants, "sketch": sketched(_base.full_fields(F), invariants.cell_weights)}
         return replace(fit, coefficients=A, weights=weights, expanded=expanded, **known)
 
     def _harmonic_fit(self, X, F):
@@ -536,7 +506,7 @@ class DoubleDiffusionMapsDecoder(LatentScaling, InvariantParameters, LinearDecod
         given = check_parameters(self)
         if not isinstance(self.rank, str):
             check_count(self.rank, "rank", high=len(X), high_name="n_samples")
-        scale = fitted_scale(self.latent_scale, X)
+        scale = _base.fitted_scale(self.latent_scale, X)
         points = in_units(X, scale)
         K, epsilon = _distances.gaussian_of_data(points, self.epsilon, self.epsilon_scale)
         eigenvalues, V = pivoted_cholesky(K)

@@ -22,17 +22,7 @@ from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.rows import BLOCK, MappedRows, Rows, blocks_to_fill
 from randsmap._linalg.svd import sketched
 from randsmap._parallel import parallel_rows
-from randsmap.decoders._base import (
-    FIT_STATE,
-    FieldRegressor,
-    Fit,
-    HoldsFit,
-    check_fields,
-    fitted_scale,
-    holding,
-    is_fitted,
-    of_fit,
-)
+from randsmap.decoders import _base
 from randsmap.maps.error_bar import with_error
 from randsmap.maps.extrapolation import DISTANCE_FACTOR, Leverage
 from randsmap.maps.linear_map import LinearMap, cell_subsets, in_units, mixture_basis
@@ -47,7 +37,7 @@ _COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit,
 
 
 @immutable
-class KNNFit(Fit):
+class KNNFit(_base.Fit):
     """A fit of a k-NN decoder: its training data, and what is computed from them once."""
 
     latents: _Values = saved(Array("n", "d"))
@@ -70,13 +60,9 @@ class KNNFit(Fit):
         """Compute what the first decoded row would wait for."""
         return self.index, None if self.encoder is None else self.exponents
 
-    @cached_property
-    def points(self) -> _Values:
-        return in_units(self.latents, self.latent_scale)
-
-    @cached_property
-    def index(self) -> NeighborIndex:
-        return NeighborIndex(self.points)
+    points = cached_property(lambda self: in_units(self.latents, self.latent_scale))
+    index = cached_property(lambda self: NeighborIndex(self.points))
+    training_fields = property(lambda self: sketched(self.fields))
 
     @cached_property
     def nystroem(self) -> tuple[_Values, _Values]:
@@ -98,26 +84,22 @@ class KNNFit(Fit):
 
     def neighbors(self, points: _Values, exclude: Any) -> NDArray[np.intp]:
         """The nearest training points (n, k) of each point, the nearest first."""
-        k, n = self.n_neighbors, len(self.latents)
+        k, n, m = self.n_neighbors, len(self.latents), len(points)
         if exclude is None:
             return self.index.query(points, k)[1]
         exclude = real_numbers(exclude, "exclude")
-        if exclude.dtype.kind not in "iu" or exclude.shape != (len(points),):
-            raise ValueError(
-                f"exclude must hold {len(points)} integers, one for each row of X, "
-                f"got shape {exclude.shape} of {exclude.dtype}"
-            )
-        if len(points) and not (-1 <= exclude.min() and exclude.max() < n):
-            raise ValueError(
-                f"exclude must hold indices of training points (or -1), below {n}, "
-                f"got {exclude.min()} to {exclude.max()}"
-            )
+        if exclude.dtype.kind not in "iu" or exclude.shape != (m,):
+            given = f"shape {exclude.shape} of {exclude.dtype}"
+            raise ValueError(f"exclude must hold {m} integers, one for each row of X, got {given}")
+        if m and not (-1 <= exclude.min() and exclude.max() < n):
+            given = f"{exclude.min()} to {exclude.max()}"
+            raise ValueError(f"exclude must hold indices of training points (or -1), below {n}, got {given}")
         if k == n:
             raise ValueError(f"exclude leaves {n - 1} training points, fewer than n_neighbors = {k}")
         candidates = self.index.query(points, k + 1)[1]
         kept = candidates != exclude[:, None]
         kept[kept.all(axis=1), -1] = False
-        return candidates[kept].reshape(len(points), k)
+        return candidates[kept].reshape(m, k)
 
     def weights(self, X: _Values, exclude: Any = None) -> tuple[NDArray[np.intp], _Values]:
         """Neighbours of latents X (n, d) and their weights (n, k)."""
@@ -150,11 +132,8 @@ class KNNFit(Fit):
         F: Any = self.fields
         fields = np.empty((len(X), F.shape[1] if cells is None else len(cells))) if out is None else out
         neighbors, weights = self.weights(X, exclude)
-        mapped = isinstance(F, MappedRows)
-        columns = slice(None) if cells is None else cells
-        if cells is not None and not mapped:
-            F = self.columns(cells)
-
+        mapped, columns = isinstance(F, MappedRows), slice(None) if cells is None else cells
+        F = self.columns(cells) if cells is not None and not mapped else F
         for start, stop in blocks_to_fill(fields):
             near, w, mixtures = neighbors[start:stop], weights[start:stop], fields[start:stop]
             if not mapped:
@@ -176,10 +155,9 @@ class KNNFit(Fit):
     def not_frozen(self) -> str:
         if isinstance(self.fields, MappedRows):
             return "its fields stay in their file. Fit it with copy=True"
-        n = len(self.fields)
         return (
-            f'objective="encoder" needs the distances between all {n} training fields, of which an image holds at most '
-            f'{KEPT_DISTANCES}: fit it to fewer fields, or with objective="latent"'
+            f'objective="encoder" needs the distances between all {len(self.fields)} training fields, of which an '
+            f'image holds at most {KEPT_DISTANCES}: fit it to fewer fields, or with objective="latent"'
         )
 
     def with_n_neighbors(self, k: int) -> KNNFit:
@@ -187,10 +165,6 @@ class KNNFit(Fit):
         other = replace(self, n_neighbors=k)
         vars(other).update({name: value for name, value in vars(self).items() if name in _COMPUTED})
         return other
-
-    @property
-    def training_fields(self) -> _Values:
-        return sketched(self.fields)
 
     def left_out(self, G, groups=None):
         n, out = len(G), np.empty_like(G)
@@ -226,10 +200,7 @@ class KNNFit(Fit):
 
 
 class _NeighborsAlone(LinearMap):
-    """A `LinearMap` of fields of a file, or with more distances than are kept, for its derivatives.
-
-    It is made anew for some rows, of their neighbours.
-    """
+    """A `LinearMap` of fields of a file, or of more distances than are kept: made anew of some rows' neighbours."""
 
     def __init__(self, fit: KNNFit, cells: NDArray[np.intp] | None = None) -> None:
         self.n_cells = fit.fields.shape[1] if cells is None else len(cells)
@@ -259,10 +230,7 @@ class _NeighborsAlone(LinearMap):
 
 def _by_rows(step, kernel, shared, *arrays):
     """Call kernel(*shared, *some rows of the arrays) in tasks of `step` rows; returns rows where a search was stopped.
-
-    The kernel returns the first of such rows, or -1. A task takes some 0.1 ms, compared with which its start costs
-    nothing.
-    """
+    The kernel returns the first of such rows, or -1. A task takes some 0.1 ms."""
     stopped: list[int] = []
 
     def task(part):
@@ -275,10 +243,7 @@ def _by_rows(step, kernel, shared, *arrays):
 
 
 def _blocks_of_neighbors(neighbors, most):
-    """By blocks of rows: the rows, their training points, and the neighbours as indices of these points.
-
-    A block has at most `most` neighbours, or one row.
-    """
+    """By blocks of `most` neighbours, or one row: the rows, their training points, the neighbours among these."""
     n, k = neighbors.shape
     step = max(1, most // k)
     for start in range(0, n, step):
@@ -289,7 +254,7 @@ def _blocks_of_neighbors(neighbors, most):
 
 @shared_texts
 @estimator
-class KNNDecoder(HoldsFit, FieldRegressor):
+class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
     """Convex mixtures of the training fields whose latent points are nearest.
 
     Use it for folded or few latent coordinates, where other decoders produce artefacts. Its derivatives jump
@@ -352,7 +317,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         "partial_fit": "the decoder is its training fields: it is fitted again to more of them",
     }
 
-    _state = {**FIT_STATE, "_fitted": Part(KNNFit, d="d", M="M")}
+    _state = {**_base.FIT_STATE, "_fitted": Part(KNNFit, d="d", M="M")}
 
     n_neighbors: int = parameter(int, default=5, low=1, kw_only=False)
     objective: str = parameter(str, default="latent", words=("latent", "encoder"))
@@ -364,20 +329,18 @@ class KNNDecoder(HoldsFit, FieldRegressor):
 
     def __sklearn_clone__(self):
         new = super().__sklearn_clone__()
-        if is_fitted(self.encoder):  # scikit-learn's clone takes the fit out of it
+        if _base.is_fitted(self.encoder):  # scikit-learn's clone takes the fit out of it
             new.encoder = self.encoder
         return new
 
     def fit_state(self, X, y):
         given = check_parameters(self)
         X = validate_data(self, X, reset=True)
-        F, _, layout = check_fields(y, len(X), blocks=True)
-        scale = fitted_scale(self.latent_scale, X)
+        F, _, layout = _base.check_fields(y, len(X), blocks=True)
+        scale = _base.fitted_scale(self.latent_scale, X)
         if given["n_neighbors"] > len(X):
-            raise ValueError(
-                f"n_neighbors must be at most the number of training points (n_samples = {len(X)}), "
-                f"got {self.n_neighbors}"
-            )
+            most = f"the number of training points (n_samples = {len(X)})"
+            raise ValueError(f"n_neighbors must be at most {most}, got {self.n_neighbors}")
         if not isinstance(F, Rows):
             F = F.copy()
         elif given["copy"]:
@@ -397,23 +360,21 @@ class KNNDecoder(HoldsFit, FieldRegressor):
     def _fitted_encoder(self, F):
         if self.encoder is None:
             raise ValueError(
-                'objective="encoder" needs an encoder, got None: give a '
-                "DiffusionMaps, or use the decoder in a ManifoldModel"
+                'objective="encoder" needs an encoder, a DiffusionMaps or that of a ManifoldModel, got None'
             )
         encoder = getattr(self.encoder, "estimator", self.encoder)  # of a FrozenEstimator
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
-        if not is_fitted(encoder):
+        if not _base.is_fitted(encoder):
             encoder = clone(encoder).fit(F.array if isinstance(F, Rows) else F)
-        if encoder.n_features_in_ != F.shape[1]:
-            raise ValueError(
-                f"y must have as many columns as the encoder's fields, {encoder.n_features_in_}, got {F.shape[1]}"
-            )
+        M, expected = F.shape[1], encoder.n_features_in_
+        if M != expected:
+            raise ValueError(f"y must have as many columns as the encoder's fields, {expected}, got {M}")
         return encoder
 
-    latents_ = of_fit("latents")
-    fields_ = of_fit("fields")
-    encoder_ = of_fit("encoder")
+    latents_ = _base.of_fit("latents")
+    fields_ = _base.of_fit("fields")
+    encoder_ = _base.of_fit("encoder")
 
     def with_n_neighbors(self, n_neighbors: int) -> KNNDecoder:
         """The decoder of the same data with another number of neighbours, without another fit.
@@ -435,7 +396,7 @@ class KNNDecoder(HoldsFit, FieldRegressor):
         """
         fit = self.fitted
         k = check_count(n_neighbors, "n_neighbors", high=len(fit.latents), high_name="n_samples")
-        other: KNNDecoder = holding(self, fit.with_n_neighbors(k), n_neighbors=n_neighbors)
+        other: KNNDecoder = _base.holding(self, fit.with_n_neighbors(k), n_neighbors=n_neighbors)
         return other
 
     def predict(

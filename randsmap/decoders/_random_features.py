@@ -28,28 +28,8 @@ from randsmap._linalg.scales import error_scales, in_norm
 from randsmap._linalg.spectral import Spectral, lambda_path
 from randsmap._linalg.svd import field_modes, principal_coordinates, sketched
 from randsmap._parallel import blas_threads
-from randsmap.decoders._base import (
-    FIT_STATE,
-    FieldRegressor,
-    RidgeDecoder,
-    available_if,
-    check_fields,
-    check_unread,
-    coordinates_of,
-    fitted_scale,
-    full_fields,
-    holding,
-    is_fitted,
-    of_fit,
-)
-from randsmap.decoders._ridge_fit import (
-    RidgeFit,
-    batch_regularization,
-    check_mergeable,
-    check_streamable,
-    fixed_regularization,
-    is_map,
-)
+from randsmap.decoders import _base
+from randsmap.decoders import _ridge_fit as ridge
 from randsmap.features import FourierFeatures, SigmoidFeatures
 from randsmap.invariants import InvariantParameters, RunningInvariants
 from randsmap.maps.error_bar import judged_rows
@@ -58,14 +38,11 @@ from randsmap.metrics import field_norms
 
 
 def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float64] | None) -> float:
-    """lambda for feature rows (n, P) and fields F (n, M), by leave-one-out errors in the cells' weights.
-
-    Of more than 300 samples those of 300 at random. A sample that has a weight is left out with all of it, and its
-    error counts as much.
-    """
-    n = len(F)
+    """lambda for feature rows (n, P) and fields F (n, M), by leave-one-out errors in the cells' weights. Of more than
+    300 samples those of 300 at random. A sample that has a weight is left out with all of it, and its error counts as
+    much."""
     # a factorisation of 300 x 300 costs much less than a fit
-    some = np.sort(np.random.RandomState(0).permutation(n)[:300])
+    some = np.sort(np.random.RandomState(0).permutation(len(F))[:300])
     fields, taken = F.take(some) if isinstance(F, Rows) else Rows(F[some]), rows.without_bias().take(some)
     root = np.ones(len(some)) if taken.root is None else taken.root
     sizes = error_scales(field_norms(fields, cell_weights=weights)) * root
@@ -81,17 +58,13 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
 
 
 def _training_constrained(rows, invariants, F, regularization):
-    """The paper's closed form (Eq. 49): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi.
-
-    For mass it equals the printed V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M);
-    this form holds for any C and V.
-    """
-    fields = np.hstack([F[:], np.ones((rows.n, 1))])
-    spectral = Spectral(rows, always=True)
-    truncation = 1e-8  # relative cut of singular values, delta_S in the paper's implementation details
-    A = spectral.solve(fields, regularization, truncation).coefficients[:, :-1]
-    pseudo_bias = spectral.solve(fields, 0.0, truncation).coefficients[:, -1:]
-    return Solution(invariants.correct_coefficients(A, pseudo_bias * invariants.values), "svd")
+    """The paper's closed form (Eq. 49): A C = (Phi^+ 1) m^T, by a truncated SVD of Phi. For mass it equals the printed
+    V (Sigma^2 + lambda)^-1 Sigma U^T (F - [1 - U (1 + lambda Sigma^-2) U^T 1] 1^T / M); this form holds for any C and
+    V."""
+    fields, spectral = np.hstack([F[:], np.ones((rows.n, 1))]), Spectral(rows, always=True)
+    # singular values are cut at 1e-8 of the largest, delta_S in the paper's implementation details
+    A, pseudo = (spectral.solve(fields, value, 1e-8).coefficients for value in (regularization, 0.0))
+    return Solution(invariants.correct_coefficients(A[:, :-1], pseudo[:, -1:] * invariants.values), "svd")
 
 
 def _of_latest(name):
@@ -101,7 +74,7 @@ def _of_latest(name):
 
 @shared_texts
 @estimator
-class RandomFeatureRegression(RidgeDecoder):
+class RandomFeatureRegression(_base.RidgeDecoder):
     """Ridge regression on random features, of one batch or of many.
 
     Parameters
@@ -165,11 +138,10 @@ class RandomFeatureRegression(RidgeDecoder):
     _fitted: Any = None  # a RidgeFit
     _stream: Any = None  # that of the batches so far, not solved for; None before the first one and after `fit`
     # a model file holds the fit: sums take more memory, and are of no use to those who decode
-    _state = {**FIT_STATE, "_fitted": Part(RidgeFit, d="d"), "_stream": NOT_SAVED}
+    _state = {**_base.FIT_STATE, "_fitted": Part(ridge.RidgeFit, d="d"), "_stream": NOT_SAVED}
 
-    # -- Fitted attributes -----------------------------------------------------------------------------
     @property
-    def fitted(self) -> RidgeFit:
+    def fitted(self) -> ridge.RidgeFit:
         """The fit; after batches it is solved for."""
         self.solve()
         return self._fitted
@@ -177,23 +149,19 @@ class RandomFeatureRegression(RidgeDecoder):
     stream = property(lambda self: self._stream)
     features_ = _of_latest("features")
     latent_scale_ = _of_latest("latent_scale")
-    coef_ = of_fit("A")
+    coef_ = _base.of_fit("A")
     output_coef_ = property(lambda self: self.fitted.modes[0])
     output_basis_ = property(lambda self: self.fitted.modes[1])
     output_mean_ = property(lambda self: self.fitted.modes[2])
-    solver_ = of_fit("solver")
-    n_iter_ = of_fit("n_iter")
-    rank_ = of_fit("rank")
-    error_bound_ = of_fit("bound")
-    regularization_ = of_fit("regularization")
+    solver_ = _base.of_fit("solver")
+    n_iter_ = _base.of_fit("n_iter")
+    rank_ = _base.of_fit("rank")
+    error_bound_ = _base.of_fit("bound")
+    regularization_ = _base.of_fit("regularization")
 
-    @property
-    def _sums(self):
-        return None if self._stream is None else self._stream.sums
-
-    @property
-    def n_samples_seen_(self) -> int:
-        return self.fitted.n_samples if self._sums is None else self._sums.n
+    n_samples_seen_ = property(lambda self: self.fitted.n_samples if self._sums is None else self._sums.n)
+    _sums = property(lambda self: None if self._stream is None else self._stream.sums)
+    _centred = property(lambda self: self.center and self.constraint == "everywhere")
 
     def __sklearn_is_fitted__(self) -> bool:
         return self._fitted is not None or self._sums is not None
@@ -204,7 +172,7 @@ class RandomFeatureRegression(RidgeDecoder):
 
     # -- Fit -------------------------------------------------------------------------------------------
     def fit_state(self, X, y, sample_weight=None):
-        (regularization,), fit_with = self.regression(X, y, [fixed_regularization(self)], sample_weight)
+        (regularization,), fit_with = self.regression(X, y, [ridge.fixed_regularization(self)], sample_weight)
         fit = fit_with(regularization)
         self._stream = None
         return fit
@@ -222,56 +190,51 @@ class RandomFeatureRegression(RidgeDecoder):
         features, scale = self._fit_map(X, weights)
         rows = FeatureRows(features, X, bias=not self._centred, weights=weights)
         # by errors of the fields themselves, before they become coordinates in modes
+        cell_weights = getattr(invariants, "cell_weights", None)
         if None in regularizations:
-            regularizations = [held_out_regularization(rows, F, getattr(invariants, "cell_weights", None))]
-        synthesis, cell_weights = None, getattr(invariants, "cell_weights", None)
-        some, judged = full_fields(F), judged_rows(len(X))
+            regularizations = [held_out_regularization(rows, F, cell_weights)]
+        some, judged = _base.full_fields(F), judged_rows(len(X))
         some = some if isinstance(some, Rows) else Rows(some)  # of a file by blocks
         some = some.take(judged) if len(judged) < len(X) else some
         if self.output_rank is None:
             known = {"sketch": sketched(some, cell_weights)}
         else:
             synthesis, F = self._field_modes(F, invariants)
-            modes = np.asarray(F)[judged]
-            root = None if cell_weights is None else np.sqrt(cell_weights)
+            modes, root = F[judged], None if cell_weights is None else np.sqrt(cell_weights)
             rest = some.less(synthesis[0], scale=root).norms2() - np.square(modes).sum(1)
-            known = {"sketch": modes, "truncated": np.sqrt(np.maximum(rest, 0))}
+            known = {"synthesis": synthesis, "sketch": modes, "truncated": np.sqrt(np.maximum(rest, 0))}
         if everywhere:
             limits = {"tol": self.tol, "max_iter": self.max_iter or 500}
             solution = RidgeFactor(rows, regularizations, self.solver, cells=F.shape[1], **limits).solve
         else:
-            F, solution = full_fields(F), partial(_training_constrained, rows, invariants)
+            F, solution = _base.full_fields(F), partial(_training_constrained, rows, invariants)
         # the points are kept for the leverage, while the caller may change X
-        known |= {"invariants": invariants, "synthesis": synthesis, "n_samples": len(X), "weights": weights}
-        fit = self._begin(features, scale, points=X.copy(), **known)
+        known |= {"invariants": invariants, "points": X.copy(), "n_samples": len(X), "weights": weights}
+        fit = self._begin(features, scale, **known)
 
         def fit_with(regularization):
-            return fit.completed(solution(coordinates_of(F), regularization), regularization, F)
+            return fit.completed(solution(_base.coordinates_of(F), regularization), regularization, F)
 
         return regularizations, fit_with
 
     def _begin(self, features, scale, **known):
         """The fit before its coefficients are solved for."""
         projected = isinstance(self, InvariantParameters) and self.constraint == "everywhere"
-        return RidgeFit(features, scale, self._centred, projected, **known)
+        return ridge.RidgeFit(features, scale, self._centred, projected, **known)
 
     def _field_modes(self, F, invariants):
         """Mean and modes of the fields, and their coordinates in them."""
-        rank = self.output_rank
+        rank, weights, options = self.output_rank, getattr(invariants, "cell_weights", None), {}
         if not self._centred:
             raise ValueError(
-                "output_rank needs center=True, and no constraint='training', for the modes are those of the fields "
-                "less their mean"
+                "output_rank needs center=True, and no constraint='training': modes are of the fields less their mean"
             )
         if isinstance(rank, numbers.Integral):
             rank = check_count(rank, "output_rank")
         else:
             rank = check_number(rank, "output_rank", low=0, high=1, strict_low=True)
-        options, weights = {}, None
         if invariants is not None:
-            weights = invariants.cell_weights
-            # orthonormal rows, and 0 on the constant cells
-            normals = in_norm(invariants.directions, weights)
+            normals = in_norm(invariants.directions, weights)  # orthonormal rows, and 0 on the constant cells
             options = {"corrected": invariants.project, "normals": normals, "constant": invariants.constant}
         norms = field_norms(F, cell_weights=weights)
         return field_modes(F if isinstance(F, Rows) else Rows(F), rank, norms, weights=weights, **options)
@@ -281,46 +244,35 @@ class RandomFeatureRegression(RidgeDecoder):
         own_form = self.constraint == "everywhere"
         if self.features is None:
             features = FourierFeatures() if own_form else SigmoidFeatures()
-        elif is_map(self.features):
+        elif ridge.is_map(self.features):
             features = clone(self.features)
         else:
-            raise TypeError(
-                "features must be a feature map such as SigmoidFeatures(slope=10.0), a "
-                f"scikit-learn transformer or None, got {self.features!r}"
-            )
+            raise TypeError(f"features must be a feature map, a transformer or None, got {self.features!r}")
         if self.random_state is not None:
             names = [name for name in features.get_params() if name.rpartition("__")[2] == "random_state"]
             features.set_params(**dict.fromkeys(names, self.random_state))
-        scale = fitted_scale(self.latent_scale if own_form else None, X, weights)
+        scale = _base.fitted_scale(self.latent_scale if own_form else None, X, weights)
         if (scale == 1).all():
             return features.fit(X), scale
-        # the package's own maps take the units into their weights, so that decoding does not divide
-        if hasattr(features, "activation_parameters"):
+        if hasattr(features, "activation_parameters"):  # our own take the units into their weights
             return features.fit(X, latent_scale=scale), scale
         return TransformerBasis(features.fit(in_units(X, scale)), scale), scale
-
-    @property
-    def _centred(self):
-        return self.center and self.constraint == "everywhere"
 
     def _check_parameters(self, weighted=False):
         check_parameters(self)
         readers = {"tol": ("auto", "lowrank", "krylov"), "max_iter": ("auto", "krylov")}
         unread = [name for name, solvers in readers.items() if self.solver not in solvers]
-        check_unread(self, unread, f"by solver={self.solver!r}")
+        _base.check_unread(self, unread, f"by solver={self.solver!r}")
         if self.constraint != "everywhere" and self.solver in ("cholesky", "krylov", "lowrank"):
             raise ValueError(
-                "constraint='training' needs singular values down to 1e-8, which a "
-                "Gram matrix does not resolve: use solver='auto' or 'svd'"
+                "constraint='training' needs singular values down to 1e-8, which a Gram matrix does not resolve: use "
+                "solver='auto' or 'svd'"
             )
         if self.constraint != "everywhere" and self.bounds is not None:
-            raise ValueError(
-                "bounds need the projection of every row, which constraint='training' does "
-                "not have: use constraint='everywhere'"
-            )
+            raise ValueError("bounds need the projection of every row: use constraint='everywhere'")
         if weighted:
             names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
-            check_unread(self, names, "with sample_weight")
+            _base.check_unread(self, names, "with sample_weight")
             if self.solver == "lowrank":
                 raise ValueError("solver='lowrank' has no sample_weight: take 'auto', 'cholesky', 'svd' or 'krylov'")
 
@@ -342,14 +294,15 @@ class RandomFeatureRegression(RidgeDecoder):
 
         {raises_as_fit}
         """
-        values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh = clone(self)
         check_samples(X=X, y=y)
-        _, fit_with = fresh.regression(X, y, values)
+        _, fit_with = fresh.regression(
+            X, y, [check_number(value, "regularization", low=0) for value in regularizations]
+        )
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
-            return holding(fresh, fit_with(given)).set_params(regularization=regularization)
+            return _base.holding(fresh, fit_with(given)).set_params(regularization=regularization)
 
         return fitted
 
@@ -375,7 +328,7 @@ class RandomFeatureRegression(RidgeDecoder):
             self._fitted, self.calibrated_, self._stream = None, None, self._begin(features, scale)
         return self
 
-    @available_if(check_streamable)
+    @_base.available_if(ridge.check_streamable)
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Fit to one more batch of latent points and fields.
 
@@ -423,47 +376,42 @@ class RandomFeatureRegression(RidgeDecoder):
         """
         with restored_on_error(self):
             check_samples(X=X, y=y)
-            self._partial_fit(X, y)
+            if self._stream is None and self._fitted is not None:
+                warn_caller(
+                    f"this {type(self).__name__} comes from fit or a model file, which keep no sums that a batch could "
+                    "be added to: it starts anew with this batch"
+                )
+            ridge.batch_regularization(self)
+            self._check_parameters()
+            X = validate_data(self, X, reset=self._stream is None)
+            F, dtype, layout = _base.check_fields(y, len(X), blocks=True)
+            before, M = self._stream or self._begin(*self._streamed_map(X)), F.shape[1]
+            if before.sums is None:
+                self._field_shape = layout
+                sums = NormalEquations(before.features, X.shape[1], M, centred=self._centred)
+                running = RunningInvariants.of(self, M) if isinstance(self, InvariantParameters) else None
+                # parameters may have been set since `fit_features`
+                new = {"free_bias": sums.centred, "projected": running is not None}
+                before = replace(before, sums=sums, running=running, **new)
+            else:
+                field_rows(self, y, name="y")  # arranged as those of the first batch
+                if M != before.sums.cells:
+                    raise ValueError(f"y must have {before.sums.cells} columns, as in the first batch, got {M}")
+            after = before.with_fields(F, dtype)
+            after.sums.check(X)
+            # before the sums change: they note an interrupt, and a later call raises
+            self._fitted, self.calibrated_, self._stream = None, None, after
+            after.sums.add(X, F)
         return self
-
-    def _partial_fit(self, X, y):
-        if self._stream is None and self._fitted is not None:
-            warn_caller(
-                f"this {type(self).__name__} was fitted by fit or comes from a model file, which keep "
-                "no sums that a batch could be added to: it starts anew with this batch"
-            )
-        batch_regularization(self)
-        self._check_parameters()
-        X = validate_data(self, X, reset=self._stream is None)
-        F, dtype, layout = check_fields(y, len(X), blocks=True)
-        before = self._stream or self._begin(*self._streamed_map(X))
-        M = F.shape[1]
-        if before.sums is None:
-            self._field_shape = layout
-            sums, running = NormalEquations(before.features, X.shape[1], M, centred=self._centred), None
-            if isinstance(self, InvariantParameters):
-                running = RunningInvariants.of(self, M)
-            # parameters may have been set since `fit_features`
-            before = replace(before, sums=sums, running=running, free_bias=sums.centred, projected=running is not None)
-        else:
-            field_rows(self, y, name="y")  # arranged as those of the first batch
-            if M != before.sums.cells:
-                raise ValueError(f"y must have {before.sums.cells} columns, as in the first batch, got {M}")
-        after = before.with_fields(F, dtype)
-        after.sums.check(X)
-        # before the sums change: they note an interrupt, and a later call raises
-        self._fitted, self.calibrated_, self._stream = None, None, after
-        after.sums.add(X, F)
 
     def _streamed_map(self, X):
         """As `_fit_map`, for the first batch."""
         if isinstance(self.latent_scale, str):
             raise ValueError(
-                "partial_fit cannot know the spread of all latent points, which is the unit with "
-                f"latent_scale={self.latent_scale!r}: give latent_scale=None, or a number or an array, or all "
-                "latent points to fit_features before"
+                f"partial_fit cannot know the spread of all latent points, latent_scale={self.latent_scale!r}: give "
+                "None, a number or an array, or all latent points to fit_features before"
             )
-        if is_map(self.features) and is_fitted(self.features):
+        if ridge.is_map(self.features) and _base.is_fitted(self.features):
             return copy.deepcopy(self.features), np.ones(X.shape[1])
         return self._fit_map(X)
 
@@ -490,7 +438,7 @@ class RandomFeatureRegression(RidgeDecoder):
             If one of the two has no sums, if they differ (the message names in what), or if the fields of both do not
             satisfy the invariants together. The estimator then keeps the state it had.
         """
-        check_mergeable(self, other)
+        ridge.check_mergeable(self, other)
         self._fitted, self.calibrated_, self._stream = None, None, self.stream.merged(other.stream)
         return self
 
@@ -512,7 +460,7 @@ class RandomFeatureRegression(RidgeDecoder):
         if self._fitted is None:
             if self._sums is None:
                 check_is_fitted(self)
-            self._fitted = self._stream.solve(batch_regularization(self), self.solver)
+            self._fitted = self._stream.solve(ridge.batch_regularization(self), self.solver)
         return self
 
     # -- What needs no fields ----------------------------------------------------------------------------
@@ -525,12 +473,12 @@ class RandomFeatureRegression(RidgeDecoder):
             raise AttributeError("output_rank keeps modes that depend on the fields")
         if self.constraint != "everywhere":
             raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
-        if fixed_regularization(self) is None:
+        if ridge.fixed_regularization(self) is None:
             raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
         return True
 
     def weights_of(self, X, Z, fields):
-        regularization = fixed_regularization(self)
+        regularization = ridge.fixed_regularization(self)
         return self._smoother(X, Z, fields, [regularization])(regularization)
 
     def _smoother(self, X, Z, fields, regularizations):
@@ -539,19 +487,19 @@ class RandomFeatureRegression(RidgeDecoder):
         features, _ = self._fit_map(X)
         rows, points = (FeatureRows(features, Y, bias=not self._centred) for Y in (X, Z))
         factor = RidgeFactor(rows, regularizations, self.solver, tol=self.tol)
-        # few fields are decoded by their coefficients, which costs less than their product with W (L, n)
-        Phi = None if fields is None else points.without_bias().whole()
+        if fields is None:
+            return partial(factor.weights, points)
+        Phi = points.without_bias().whole()
 
-        def weights(regularization):
-            if Phi is None:
-                return factor.weights(points, regularization)
+        def decoded(regularization):
+            """By the coefficients of few fields, which costs less than their product with W (L, n)."""
             A = factor.solve(fields, regularization).coefficients
             with blas_threads():
                 return multiply(Phi, A[1:]) + A[0]
 
-        return weights
+        return decoded
 
-    @available_if(lambda self: self.check_available("smoother"))
+    @_base.available_if(lambda self: self.check_available("smoother"))
     def smoother_path(
         self, X: ArrayLike, Z: ArrayLike, regularizations: Sequence[float], *, fields: NDArray[np.float64] | None = None
     ) -> Callable[[float], NDArray[np.float64]]:
@@ -571,9 +519,8 @@ class RandomFeatureRegression(RidgeDecoder):
 
         {raises_as_fit}
         """
-        values = [check_number(value, "regularization", low=0) for value in regularizations]
         fresh, *given = self._without_fit(X, Z, fields)
-        return fresh._smoother(*given, values)
+        return fresh._smoother(*given, [check_number(value, "regularization", low=0) for value in regularizations])
 
     def eigenpairs(self, X, least):
         self._check_parameters()
@@ -584,7 +531,7 @@ class RandomFeatureRegression(RidgeDecoder):
 
 @shared_texts
 @estimator
-class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
+class RFNNDecoder(RandomFeatureRegression, _base.FieldRegressor):
     """Random-feature decoder without invariants: ridge regression on random features.
 
     Use it for comparison, or if no invariant matters. `RANDSMAPDecoder` costs about the same, and satisfies
@@ -606,7 +553,7 @@ class RFNNDecoder(RandomFeatureRegression, FieldRegressor):
 
 @shared_texts
 @estimator
-class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, FieldRegressor):
+class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldRegressor):
     """Random-feature decoder whose fields satisfy linear invariants, such as the mass, exactly.
 
     Use it for many snapshots: it is fitted in blocks or batches, and a decode costs the same for any number of

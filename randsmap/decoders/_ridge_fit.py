@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from randsmap._interface.parameters import Parameter, check_number
 from randsmap._interface.state import NOT_SAVED, Array, Part, immutable, saved
-from randsmap._linalg.gram import FeatureLeverage, NormalEquations, Solution
+from randsmap._linalg.gram import FeatureLeverage, Solution
 from randsmap._linalg.products import multiply
 from randsmap._linalg.ridge import RidgeFactor
 from randsmap._linalg.rows import FeatureRows
@@ -54,7 +54,7 @@ class RidgeFit(Fit):
     bound: float | None = saved(Parameter(object), default=None)
     regularization: float = saved(Parameter(float, low=0), default=0.0)
     # of batches; a model file has `factor` and the next two, the arguments of `FeatureLeverage`
-    sums: NormalEquations | None = saved(NOT_SAVED, default=None)
+    sums: Any = saved(NOT_SAVED, default=None)  # NormalEquations
     running: RunningInvariants | None = saved(NOT_SAVED, default=None)
     factor: _Values | None = saved(Array("w", "r", optional=True), default=None)
     factor_mean: _Values | None = saved(Array("P", optional=True), default=None)
@@ -71,15 +71,9 @@ class RidgeFit(Fit):
         """The fit with the coefficients of the fields F, or of what stands for them."""
         # modes are orthogonal to the invariants, and their mean satisfies them: no combination needs a correction
         kept = self.invariants if self.projected and self.synthesis is None else None
-        return replace(
-            self,
-            coefficients=constrained(solution.coefficients, F, kept),
-            solver=solution.solver,
-            n_iter=solution.n_iter,
-            rank=solution.rank,
-            bound=solution.bound,
-            regularization=float(regularization),
-        )
+        A, *others = solution
+        known: dict[str, Any] = dict(zip(("solver", "n_iter", "rank", "bound"), others))
+        return replace(self, coefficients=constrained(A, F, kept), regularization=float(regularization), **known)
 
     def storable(self) -> RidgeFit:
         """The fit as a model file holds it: with the factor of the leverage instead of the sums."""
@@ -101,16 +95,14 @@ class RidgeFit(Fit):
         running = invariants = None
         if self.running is not None and other.running is not None:
             running, invariants = self.running.merged(other.running)
-        # of a copy: an error or an interrupt leaves these sums as they are
-        sums = self.sums.copy()  # type: ignore[union-attr]
-        sums.merge(other.sums)  # type: ignore[arg-type]
+        sums = self.sums.copy()  # an error or an interrupt leaves these as they are
+        sums.merge(other.sums)
         return replace(self, sums=sums, running=running, invariants=invariants)
 
     def solve(self, regularization: float, solver: str) -> RidgeFit:
         """The fit to all batches."""
-        sums: Any = self.sums
-        fit = replace(self, points=sums.sample, n_samples=sums.n)
-        return fit.completed(sums.solve(regularization, solver), regularization)
+        fit = replace(self, points=self.sums.sample, n_samples=self.sums.n)
+        return fit.completed(self.sums.solve(regularization, solver), regularization)
 
     # -- What is made of it ------------------------------------------------------------------------
     @property
@@ -142,7 +134,7 @@ class RidgeFit(Fit):
             some = judged_rows(n)
             X, weights = X[some], (np.ones(n) if weights is None else weights)[some] * (n / len(some))
         rows = FeatureRows(self.features, X, bias=not self.free_bias, weights=weights)
-        root = np.ones((len(G), 1)) if weights is None else np.sqrt(weights)[:, None]
+        root = np.ones((len(G), 1)) if rows.root is None else rows.root[:, None]
         hat = RidgeFactor(rows, [self.regularization], "auto" if weights is None else "svd").hat()
         return hat.residuals(root * G, self.regularization, groups) / root
 
@@ -162,8 +154,7 @@ class RidgeFit(Fit):
             held_out = training / free
             highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
         else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
-            alone = 1e-8  # 1 - leverage below which a sample is met whatever the others are
-            held_out = np.where(free > alone, training / free, training)
+            held_out = np.where(free > 1e-8, training / free, training)
         return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
 
 
@@ -174,60 +165,46 @@ def fixed_regularization(decoder: Any) -> float | None:
     training = getattr(decoder, "constraint", "") == "training"
     if regularization is None:
         return PAPER if getattr(decoder, "features", None) is not None or training else None
-    if isinstance(regularization, str) and regularization == "auto":
-        if training:
-            raise ValueError(
-                "constraint='training' has no held-out errors in closed form: give regularization a number"
-            )
-        return None
-    return check_number(regularization, "regularization", low=0)
+    if not isinstance(regularization, str) or regularization != "auto":
+        return check_number(regularization, "regularization", low=0)
+    if training:
+        raise ValueError("constraint='training' has no held-out errors in closed form: give regularization a number")
+    return None
 
 
 def batch_regularization(decoder: Any) -> float:
     """lambda for `partial_fit`, which knows no held-out errors: None is the paper's."""
     regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
     if regularization is None:
-        raise ValueError(
-            'partial_fit needs a number for regularization, got "auto", for which all samples must be known'
-        )
+        raise ValueError('partial_fit needs a number for regularization, got "auto", which needs all samples')
     return regularization
 
 
 # -- Which decoders take batches -------------------------------------------------------------------
 def check_streamable(decoder: Any) -> bool:
     """True; ValueError with the reason if the parameters of a decoder do not allow batches."""
-    needed = _needed_for_batches(decoder)
+    features, needed = decoder.features, None
+    otherwise = "or a map that is fitted already, or all latent points to fit_features before"
+    if decoder.solver in ("svd", "krylov", "lowrank"):
+        needed = f"solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
+    elif decoder.output_rank is not None:
+        needed = f"output_rank=None, got {decoder.output_rank!r}: modes need all samples"
+    elif decoder.constraint != "everywhere":
+        needed = f"constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
+    elif decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
+        return True  # `partial_fit` refuses what is no feature map
+    elif features is None:
+        needed = f"features whose number is known: give FourierFeatures(n_features=...), {otherwise}"
+    elif isinstance(features, SigmoidFeatures) and features.latent_box is None:
+        box = "SigmoidFeatures(n_features=..., latent_box=(low, high))"
+        needed = f"centres that do not come from the bounding box of data that it has not seen: give {box}, {otherwise}"
+    elif not hasattr(features, "activation_parameters"):
+        needed = f"features that one batch determines, not {features!r}: fit it before, to data that represent all"
+    elif not isinstance(features.n_features, numbers.Integral):
+        needed = f"an integer n_features, got {features.n_features!r} of the samples, which are not known, {otherwise}"
     if needed is not None:
         raise ValueError(f"partial_fit needs {needed}")
     return True
-
-
-def _needed_for_batches(decoder):
-    """What the parameters of a decoder do not give; None if they allow batches."""
-    if decoder.solver in ("svd", "krylov", "lowrank"):
-        return f"solver='auto' or 'cholesky', got {decoder.solver!r}, which needs all samples at once"
-    if decoder.output_rank is not None:
-        return f"output_rank=None, got {decoder.output_rank!r}: modes need all samples"
-    if decoder.constraint != "everywhere":
-        return f"constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
-    features = decoder.features
-    if decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
-        # `partial_fit` refuses what is no feature map
-        return None
-    otherwise = "or a map that is fitted already, or all latent points to fit_features before"
-    if features is None:
-        return f"features whose number is known: give FourierFeatures(n_features=...), {otherwise}"
-    if isinstance(features, SigmoidFeatures) and features.latent_box is None:
-        box = "SigmoidFeatures(n_features=..., latent_box=(low, high))"
-        return f"centres that do not come from the bounding box of data that it has not seen: give {box}, {otherwise}"
-    if not hasattr(features, "activation_parameters"):
-        return f"features that one batch determines, not {features!r}: fit it before, to data that represent all"
-    if not isinstance(features.n_features, numbers.Integral):
-        return (
-            f"an integer n_features, got {features.n_features!r}, a multiple of a number of samples that is not known: "
-            f"give a count, {otherwise}"
-        )
-    return None
 
 
 def is_map(features: Any) -> bool:
@@ -243,11 +220,10 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
     for decoder, name in ((ours, "this"), (theirs, "the other")):
         if decoder.stream is None or decoder.stream.sums is None:
             from_fit = decoder.stream is None and decoder.__sklearn_is_fitted__()
-            reason = "comes from fit or a model file, which keep" if from_fit else "has"
-            raise ValueError(
-                f"merge needs two decoders after partial_fit, but {name} {type(decoder).__name__} {reason} no sums "
-                "that could be added"
+            which = f"{name} {type(decoder).__name__} " + (
+                "comes from fit or a file, which keep" if from_fit else "has"
             )
+            raise ValueError(f"merge needs two decoders after partial_fit, but {which} no sums to add")
     ours._field_shape.check(theirs._field_shape, "the other decoder's y", (), "this decoder's")
     here, there = _settings(ours), _settings(theirs)
     for name in here | there:

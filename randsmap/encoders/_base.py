@@ -12,7 +12,8 @@ from randsmap._interface.arrays import as_array, check_beside, check_samples, la
 from randsmap._interface.fields import FieldOutputMixin, field_rows
 from randsmap._interface.state import check_fitted
 from randsmap._interface.texts import shared_texts
-from randsmap._linalg.rows import by_blocks
+from randsmap._linalg.rows import Rows, by_blocks
+from randsmap._linalg.scales import check_cell_weights
 
 _Values = NDArray[np.float64]
 
@@ -29,6 +30,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
     _encoding: Any
     _n_features_out: Any
     n_features_in_: int
+    cell_weights: Any
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Find the latent coordinates of training fields.
@@ -69,19 +71,8 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
             `jvp` and `vjp` multiply by it without forming it.
 
         {raises}
-
-        Examples
-        --------
-        >>> import numpy as np, randsmap
-        >>> angle = np.linspace(0, np.pi, 30)
-        >>> arc = np.column_stack([np.cos(angle), np.sin(angle)])
-        >>> J = randsmap.DiffusionMaps(n_components=1).fit(arc).jacobian(arc[15:16])
-        >>> along, across = J[0] @ [np.sin(angle[15]), -np.cos(angle[15])], J[0] @ arc[15]
-        >>> bool(abs(across) < 0.1 * abs(along))
-        True
         """
-        F = self._checked(X)
-        return self._in_shape(self._encoding.jacobian(F))
+        return self._in_shape(self._encoding.jacobian(self._checked(X)))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
         """Products of the derivatives with vectors: how the latents move as the fields change by v.
@@ -123,6 +114,13 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
     def frozen_encoder(self, precision: str, tol: float | None) -> dict[str, Any]:
         """`transform` as the sections of an image (rk_image.h), whose modes or training fields have that precision."""
         raise NotImplementedError
+
+    def _weighted(self, X: Any) -> tuple[Rows, Any]:
+        """Training fields times the square roots of the cell weights, and these; None: ones."""
+        fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
+        weights = check_cell_weights(self.cell_weights, self._field_shape)
+        root = None if weights is None else np.sqrt(weights)
+        return fields if root is None else fields.less(np.zeros(fields.width), scale=root), root
 
     def _checked(self, X: ArrayLike) -> _Values:
         check_fitted(self, "_encoding")

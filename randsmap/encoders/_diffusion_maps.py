@@ -26,7 +26,6 @@ from randsmap._linalg import distances as _distances
 from randsmap._linalg.large_graphs import inverted_eigenpairs, neighbor_index
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import Rows
-from randsmap._linalg.scales import check_cell_weights
 from randsmap._linalg.svd import leading_eigenpairs, truncated_svd
 from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
@@ -213,10 +212,7 @@ class DiffusionMaps(FieldEncoder):
         check_fitted(self, "_encoding")
         encoding = self._encoding
         if encoding.n_neighbors is not None:
-            raise ValueError(
-                "the weights of the extension need a dense kernel (n_neighbors=None), "
-                f"got n_neighbors={encoding.n_neighbors}"
-            )
+            raise ValueError(f"weights need a dense kernel (n_neighbors=None), got n_neighbors={encoding.n_neighbors}")
         return encoding.weights[0], encoding.values
 
     def squared_distances(self, X: ArrayLike) -> _Values:
@@ -240,18 +236,10 @@ class DiffusionMaps(FieldEncoder):
         with restored_on_error(self):
             parameters = check_parameters(self)
             if not self.copy and self.n_neighbors is not None:
-                raise ValueError(
-                    "copy=False needs a kernel of all pairs (n_neighbors=None): neighbours are found in memory"
-                )
-            fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True)
+                raise ValueError("copy=False needs a kernel of all pairs, n_neighbors=None: others are found in memory")
+            fields, root = self._weighted(X)
             in_file, n = fields.mapped and not self.copy, len(fields)
-            weights = check_cell_weights(self.cell_weights, self._field_shape)
-            root = None if weights is None else np.sqrt(weights)
-            if root is not None:
-                fields = fields.less(np.zeros(fields.width), scale=root)
             F: Any = fields if in_file else fields.whole()
-            if n < 2:
-                raise ValueError("DiffusionMaps needs at least 2 samples, got 1 sample")
             if not in_file:
                 check_domain(F, "X")
             n_modes, selected = self._wanted_modes(n, parameters["n_components"])
@@ -261,8 +249,7 @@ class DiffusionMaps(FieldEncoder):
             if n_neighbors is None:
                 K, epsilon = _distances.gaussian_of_data(F, epsilon, self.epsilon_scale)
             else:
-                if epsilon is None:
-                    # of more rows, a sample of the pairs
+                if epsilon is None:  # of more rows, a sample of the pairs
                     epsilon = self.epsilon_scale * _distances.median_distance(F, exact_rows=2000)
                 points = _distances.centred_points(F)
                 index = neighbor_index(points[0], n_neighbors + 2)
@@ -271,8 +258,7 @@ class DiffusionMaps(FieldEncoder):
             if selected is None:
                 selected = self._least_harmonic(eigenvalues, eigenvectors)
                 n_modes = int(selected.max())
-                eigenvalues = eigenvalues[:n_modes].copy()
-                eigenvectors = eigenvectors[:, :n_modes].copy()
+                eigenvalues, eigenvectors = eigenvalues[:n_modes].copy(), eigenvectors[:, :n_modes].copy()
             self._check_modes(eigenvalues, selected, epsilon)
             self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
             eigenvectors *= eigenvector_signs(eigenvectors, F.array if in_file else F)
@@ -284,7 +270,10 @@ class DiffusionMaps(FieldEncoder):
             self.eigenvalues_, self.eigenvectors_, self.selected_ = eigenvalues, eigenvectors, selected
             self._n_features_out = len(selected)
             modes = selected - 1
-            weights = nystrom_weights(density, eigenvalues[modes], eigenvectors[:, modes], self.diffusion_time)
+            xi, v = eigenvalues[modes], eigenvectors[:, modes]
+            # of kernel sums (paper, App. C, last paragraph): y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) =
+            # k(x, f_j) q_j^-alpha over their sum, which the first row gives
+            weights = np.vstack([density, density * (diffusion_coordinates(xi, v, self.diffusion_time) / xi).T])
             rows, norms, centre = points
             self._encoding = NystroemExtension(rows, norms, centre, weights, self.epsilon_, root, n_neighbors, radii)
             if index is not None:
@@ -312,23 +301,17 @@ class DiffusionMaps(FieldEncoder):
             what = "n_components" if isinstance(self.select, str) else "an index in select"
             raise ValueError(f"{what} must be at most n_samples - 1 = {n - 1}, got {selected.max()} (n_samples = {n})")
         if isinstance(self.select, str) and self.select == "non-harmonic":
-            wanted = max(CANDIDATES, 3 * n_components)
-            return min(n - 1, wanted), None
+            return min(n - 1, max(CANDIDATES, 3 * n_components)), None
         return int(selected.max()), selected
 
     def _check_modes(self, eigenvalues, selected, epsilon):
         small = [int(i) for i in selected if i > len(eigenvalues) or not eigenvalues[i - 1] >= SMALLEST_EIGENVALUE]
+        remedy = f"at epsilon = {epsilon:.6g}. Ask for fewer components or a smaller epsilon"
         if small and small[0] > len(eigenvalues):
-            raise ValueError(
-                f"the data determine {len(eigenvalues)} coordinates at epsilon = {epsilon:.6g}, not {small[0]}. Ask "
-                "for fewer components or a smaller epsilon"
-            )
+            raise ValueError(f"the data determine {len(eigenvalues)} coordinates, not {small[0]}, {remedy}")
         if small:
-            raise ValueError(
-                f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below "
-                f"{SMALLEST_EIGENVALUE:g}: the data determine no such coordinate at epsilon = "
-                f"{epsilon:.6g}. Ask for fewer components or a smaller epsilon"
-            )
+            found = f"eigenvalue {small[0]} is {eigenvalues[small[0] - 1]:.3g}, below {SMALLEST_EIGENVALUE:g}"
+            raise ValueError(f"{found}: the data determine no such coordinate {remedy}")
 
     def _least_harmonic(self, eigenvalues, eigenvectors):
         """Modes selected by Dsilva et al. 2018 among those that may be coordinates."""
@@ -342,9 +325,9 @@ class DiffusionMaps(FieldEncoder):
         n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
         if n_components > 1:
             warn_caller(
-                f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} "
-                "separate components, so the eigenvalue 1 is repeated and the leading coordinates only "
-                "tell the components apart. Increase n_neighbors, or epsilon if kernel values underflow"
+                f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} separate "
+                "components, so the eigenvalue 1 is repeated and the leading coordinates only tell the components "
+                "apart. Increase n_neighbors, or epsilon if kernel values underflow"
             )
         elif n_repeated:
             warn_caller(
@@ -393,17 +376,13 @@ class DiffusionMaps(FieldEncoder):
 
 
 def diffusion_modes(K: _Values | csr_array, alpha: float, n_modes: int) -> tuple[_Values, _Values, _Values]:
-    """Modes of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha (paper, App. C), q the sums of K.
-
-    The density weights q^-alpha (n,); leading nontrivial eigenvalues (n_modes,), in descending order, and right
-    eigenvectors v (n, n_modes) of its Markov matrix T = D^-1 A K A with A = diag(q^-alpha) and D the sums of A K A
-    (paper, Eq. C.4).
-    """
+    """Modes of the alpha-normalised kernel q_i^-alpha K_ij q_j^-alpha (paper, App. C), q the sums of K. The density
+    weights q^-alpha (n,); leading nontrivial eigenvalues (n_modes,), in descending order, and right eigenvectors v (n,
+    n_modes) of its Markov matrix T = D^-1 A K A with A = diag(q^-alpha) and D the sums of A K A (paper, Eq. C.4)."""
     density = K.sum(axis=1) ** -alpha if alpha else np.ones(K.shape[0])
     # our own products have their threads; with one of BLAS the bits are the same for any number
     with _parallel.blas_threads(1):
-        degrees = density * (K @ density)
-        return density, *_markov_modes(K, density, degrees, n_modes)
+        return density, *_markov_modes(K, density, density * (K @ density), n_modes)
 
 
 def _markov_modes(K, density, degrees, n_modes):
@@ -418,12 +397,10 @@ def _markov_modes(K, density, degrees, n_modes):
     if n <= 300 or n_modes > n // 10:
         S = (K.toarray() if isinstance(K, csr_array) else K) * scale[:, None]
         S *= scale
-        # moves the trivial eigenvalue from 1 to -1, below all others (a sparse S may have negative
-        # ones, but with its positive diagonal none at -1)
+        # moves the trivial eigenvalue from 1 to -1, where there is none, for S has a positive diagonal
         S -= 2 * np.outer(trivial, trivial)
-        eigenvalues, U = scipy.linalg.eigh(
-            S, subset_by_index=[n - n_modes, n - 1], overwrite_a=True, check_finite=False
-        )
+        wanted = [n - n_modes, n - 1]
+        eigenvalues, U = scipy.linalg.eigh(S, subset_by_index=wanted, overwrite_a=True, check_finite=False)
     else:
         pairs = None
         if isinstance(K, csr_array):
@@ -461,13 +438,3 @@ def eigenvector_signs(V: _Values, X: _Values) -> _Values:
 def diffusion_coordinates(eigenvalues: _Values, eigenvectors: _Values, diffusion_time: float) -> _Values:
     """Coordinates xi^t v (paper, Eq. C.6, where t = 1)."""
     return eigenvectors * eigenvalues**diffusion_time
-
-
-def nystrom_weights(density: _Values, eigenvalues: _Values, eigenvectors: _Values, diffusion_time: float) -> _Values:
-    """Weights of the kernel sums of the Nystroem extension, (1 + n_components, n_training).
-
-    y(x) = xi^t v(x), v(x) = (1/xi) sum_j p_j(x) v_j, p_j(x) = k(x, f_j) q_j^-alpha / their sum: a ratio of two sums
-    over the kernel (paper, App. C, last paragraph). The first row is the denominator's.
-    """
-    coordinates = diffusion_coordinates(eigenvalues, eigenvectors, diffusion_time) / eigenvalues
-    return np.ascontiguousarray(np.vstack([density, density * coordinates.T]))

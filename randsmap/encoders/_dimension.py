@@ -84,15 +84,10 @@ def estimate_n_components(
 
 def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
     """Number of leading eigenvectors that are new directions."""
-    # an eigenvector with at least this residual is a new direction
-    smallest_residual = 0.6
-    # rates go with the square of the inverse length: the next direction is about ten times shorter
-    gap = 100.0
-    # fewer samples per eigenvector do not resolve its oscillations
-    per_candidate = 10
-    # eigenvectors on a smaller share of the samples only separate these from the others
-    share = 0.05
-    wanted = max(1, min(CANDIDATES, len(F) // per_candidate))
+    smallest_residual = 0.6  # of a new direction
+    gap = 100.0  # rates go with the square of the inverse length: the next direction is about ten times shorter
+    share = 0.05  # eigenvectors on fewer of the samples only separate these from the others
+    wanted = max(1, min(CANDIDATES, len(F) // 10))  # fewer samples for each do not resolve its oscillations
     _, eigenvalues, V = diffusion_modes(gaussian_kernel(F, epsilon=width), 1.0, wanted)
     determined = max(1, int(np.count_nonzero(eigenvalues >= SMALLEST_EIGENVALUE)))
     V, rates = V[:, :determined], -np.log(np.clip(eigenvalues[:determined], np.finfo(float).tiny, 1 - _EPS))
@@ -107,8 +102,7 @@ def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
 
 
 def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
-    snapshots = flattened(snapshots, "snapshots")[0]
-    F = Rows.of(snapshots, "snapshots", min_rows=3)
+    F = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=3)
     if len(F) <= max_samples:
         return F.whole()
     return F[np.sort(np.random.default_rng(0).choice(len(F), max_samples, replace=False))]
@@ -116,14 +110,11 @@ def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
 
 def _kernel_width(F: NDArray[np.float64]) -> float:
     """Median distance to the seventh neighbour, or what joins the parts of the samples if that is more."""
-    # the kernel must join parts of at least this share of the samples
-    joined = 0.02
-    neighbors = 7
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
-    D = np.sqrt(squared_distances(F))
-    k = min(neighbors, len(D) - 1)
+    D, joined = np.sqrt(squared_distances(F)), 0.02  # parts of at least this share of the samples are joined
+    k = min(7, len(D) - 1)
     near = float(np.median(np.partition(D, k, axis=1)[:, k]))
     tree = linkage(squareform(D, checks=False), "single")
     sizes = np.concatenate([np.ones(len(D)), tree[:, 3]])

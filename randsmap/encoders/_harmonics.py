@@ -15,10 +15,8 @@ _Values = NDArray[np.float64]
 
 def non_harmonic_selection(eigenvectors: _Values, n_components: int) -> tuple[NDArray[np.intp], _Values]:
     """Which n_components eigenvectors (n, n_candidates) have the largest `local_linear_residuals`, and the residuals.
-
     The indices are 1-based and ascending. Residuals above 1 (worse than predicting 0) count as 1; of equal ones the
-    earlier eigenvector is selected.
-    """
+    earlier eigenvector is selected."""
     residuals = local_linear_residuals(eigenvectors)
     order = np.argsort(-np.minimum(residuals, 1), kind="stable")
     return np.sort(order[:n_components]) + 1, residuals
@@ -49,12 +47,9 @@ def local_linear_residuals(eigenvectors: _Values, *, max_samples: int = 2000) ->
 
 
 def neighbor_residual(X: _Values, y: _Values) -> float:
-    """Residual |y - prediction| / |y| of y (n,) from the nearest other rows of X (n, d), at most 1.
-
-    As `local_linear_residuals`, but the weights are those of 3 d + 5 nearest neighbours, down to exp(-2) at the
-    furthest: they resolve oscillations that weights of one width for all points do not. Dsilva et al. 2018,
-    Eqs. (10)-(13).
-    """
+    """Residual |y - prediction| / |y| of y (n,) from the nearest other rows of X (n, d), at most 1. As
+    `local_linear_residuals`, but the weights are those of 3 d + 5 nearest neighbours, down to exp(-2) at the furthest:
+    they resolve oscillations that weights of one width for all points do not. Dsilva et al. 2018, Eqs. (10)-(13)."""
     from scipy.spatial import cKDTree
 
     n, d = X.shape
@@ -101,20 +96,16 @@ def _leave_one_out_predictions(X, y):
 
 def _weighted_planes(moments, centers, a, b, default):
     """Value at its centre of each weighted least-squares plane, from weighted sums of the terms."""
-    d = centers.shape[1]
-    m, p = len(centers), len(a)
-    weight = moments[:, 0]
-    alone = weight < np.finfo(float).tiny
-    weight = np.where(alone, 1.0, weight)
-    mean = moments[:, 1 : 1 + d] / weight[:, None]
+    (m, d), p = centers.shape, len(a)
+    alone = moments[:, 0] < np.finfo(float).tiny
+    means = moments / np.where(alone, 1.0, moments[:, 0])[:, None]
+    mean, products, y_mean, xy = np.split(means, [1, 1 + d, 1 + d + p, 2 + d + p], axis=1)[1:]
     second = np.empty((m, d, d))
-    second[:, a, b] = second[:, b, a] = moments[:, 1 + d : 1 + d + p] / weight[:, None]
-    y_mean = moments[:, 1 + d + p] / weight
-    xy = moments[:, 2 + d + p :] / weight[:, None]
+    second[:, a, b] = second[:, b, a] = products
     covariance = second - mean[:, :, None] * mean[:, None, :]
     # a ridge of the size of the rounding: points with too few neighbours for a plane stay solvable
     rounding = 64 * np.finfo(float).eps * np.trace(second, axis1=1, axis2=2) + np.finfo(float).tiny
     covariance[:, np.arange(d), np.arange(d)] += rounding[:, None]
-    slope = np.linalg.solve(covariance, (xy - mean * y_mean[:, None])[:, :, None])[:, :, 0]
-    value = y_mean + np.einsum("ij,ij->i", slope, centers - mean)
+    slope = np.linalg.solve(covariance, (xy - mean * y_mean)[:, :, None])[:, :, 0]
+    value = y_mean[:, 0] + np.einsum("ij,ij->i", slope, centers - mean)
     return np.where(alone, default, value)

@@ -18,15 +18,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 
 from randsmap._interface.arrays import check_domain
-from randsmap._interface.fields import FIELD_STATE, field_rows
+from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import Parameter, check_parameters, estimator, parameter
 from randsmap._interface.state import Array, Count, Part, check_fitted, immutable, restored_on_error, saved
 from randsmap._interface.texts import shared_texts
 from randsmap._kernels.linear_map import MOST_NEIGHBORS, geodesic_latents
 from randsmap._linalg.distances import centre_of
 from randsmap._linalg.large_graphs import neighbor_index
-from randsmap._linalg.rows import Rows, spread_rows
-from randsmap._linalg.scales import check_cell_weights
+from randsmap._linalg.rows import spread_rows
 from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._diffusion_maps import eigenvector_signs
 
@@ -35,10 +34,8 @@ _Values = NDArray[np.float64]
 
 @immutable
 class GeodesicExtension:
-    """Coordinates of new fields from the lengths of their shortest paths to landmarks, through a training field.
-
-    y_p = sum_l w_pl (g_l^2 - s_l), where g_l is the least of |x - f_j| + G_jl over the nearest training fields f_j.
-    """
+    """Coordinates of new fields from the lengths of their shortest paths to landmarks, through a training field. y_p =
+    sum_l w_pl (g_l^2 - s_l), where g_l is the least of |x - f_j| + G_jl over the nearest training fields f_j."""
 
     rows: _Values = saved(Array("n", "M"))  # the training fields less their centre
     centre: _Values = saved(Array("M"))
@@ -53,10 +50,8 @@ class GeodesicExtension:
         if self.n_neighbors >= len(self.rows):
             raise ValueError("more neighbours than samples")
 
-    @cached_property
-    def index(self) -> Any:
-        """The search among the training fields for neighbours."""
-        return neighbor_index(self.rows, self.n_neighbors + 1)
+    # the search among the training fields for neighbours
+    index = cached_property(lambda self: neighbor_index(self.rows, self.n_neighbors + 1))
 
     def coordinates(self, X: _Values) -> _Values:
         """Coordinates (L, d) of fields X (L, M)."""
@@ -193,11 +188,8 @@ class Isomap(FieldEncoder):
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         with restored_on_error(self):
             given = check_parameters(self)
-            fields = Rows.validated(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
-            n, d = len(fields), given["n_components"]
-            weights = check_cell_weights(self.cell_weights, self._field_shape)
-            root = None if weights is None else np.sqrt(weights)
-            F = fields.whole() if root is None else fields.less(np.zeros(fields.width), scale=root).whole()
+            fields, root = self._weighted(X)
+            F, n, d = fields.whole(), len(fields), given["n_components"]
             check_domain(F, "X")
             n_neighbors = min(given["n_neighbors"], n - 1)
             centre = centre_of(F)

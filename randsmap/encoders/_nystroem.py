@@ -25,18 +25,8 @@ from scipy.sparse import csr_array
 from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import Array, immutable, saved
 from randsmap._kernels.linear_map import FAR_SUM, FAR_WIDTHS, UNDERFLOWN_SUM  # see rk_image.h
-from randsmap._linalg.distances import (
-    EPSILON_RANGE,
-    CentredPoints,
-    far_values,
-    gaussian_in_place,
-    kernel_rows,
-    kernel_scale,
-    kernel_sums,
-    pairs_within,
-    squared_distances,
-    squared_distances_by_columns,
-)
+from randsmap._linalg import distances
+from randsmap._linalg.distances import EPSILON_RANGE, CentredPoints, far_values, kernel_scale, pairs_within
 from randsmap._linalg.large_graphs import neighbor_index
 from randsmap._linalg.rows import BLOCK, Rows
 from randsmap._parallel import blas_threads, for_tiles, tile_rows
@@ -51,20 +41,17 @@ _Values = NDArray[np.float64]
 def neighbor_kernel(
     X: _Values, points: CentredPoints, index: Any, n_neighbors: int, epsilon: float
 ) -> tuple[csr_array, _Values]:
-    """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared radii.
-
-    `points` are the samples X (n, dim), `index` finds ``points.rows``, and n_neighbors is at most n - 2. The kernel
-    (n, n) is symmetric with diagonal 1, sorted indices and no stored zeros.
-    """
+    """Kernel exp(-|f_i - f_j|^2 / epsilon^2) of the joined samples, and their squared radii. `points` are the samples X
+    (n, dim), `index` finds ``points.rows``, and n_neighbors is at most n - 2. The kernel (n, n) is symmetric with
+    diagonal 1, sorted indices and no stored zeros."""
     n = len(X)
-    distances, columns = index.query(points[0], n_neighbors + 2)  # one more: does it tie with the last?
-    distances *= distances
-    radii = distances[:, n_neighbors] * (1 + _SLACK)
-    tied = distances[:, -1] <= radii
-    squared = distances[~tied, :-1].ravel()
-    columns = columns[~tied, :-1].ravel()
+    near, columns = index.query(points[0], n_neighbors + 2)  # one more: does it tie with the last?
+    near *= near
+    radii = near[:, n_neighbors] * (1 + _SLACK)
+    tied = near[:, -1] <= radii
+    squared, columns = near[~tied, :-1].ravel(), columns[~tied, :-1].ravel()
     i = np.repeat(np.flatnonzero(~tied), n_neighbors + 1)
-    del distances
+    del near
     if tied.any():
         among, j, d = pairs_within(X[tied], points, radii[tied], np.full(n, -1.0))
         i = np.concatenate([i, np.flatnonzero(tied)[among]])
@@ -93,9 +80,8 @@ class NystroemExtension:
     # square roots of the cell weights, by which the training fields were multiplied; None: ones
     root: _Values | None = saved(Array("M", low=np.finfo(float).tiny, optional=True), default=None)
     n_neighbors: Any = saved(Parameter(int, low=1, words=(None,)), default=None)  # None: all pairs
-    radii: _Values | None = saved(
-        Array("n", low=0, infinite=True, optional=True), default=None
-    )  # of neighbours, squared
+    # of neighbours, squared
+    radii: _Values | None = saved(Array("n", low=0, infinite=True, optional=True), default=None)
 
     def _restore(self):
         if not (self.weights[0] > 0).all():
@@ -105,32 +91,18 @@ class NystroemExtension:
         if self.n_neighbors is not None and self.n_neighbors >= len(self.rows):
             raise ValueError("more neighbours than samples")
 
-    @cached_property
-    def index(self) -> Any:
-        """The search among the training fields for neighbours."""
-        return neighbor_index(self.rows, self.n_neighbors + 2)
-
-    @property
-    def in_file(self) -> bool:
-        """True if the training fields stay in their file."""
-        return self.norms is None
-
-    @property
-    def points(self) -> CentredPoints:
-        """The training fields, if they are in memory."""
-        return self.rows, self.norms, self.centre
-
-    @property
-    def values(self) -> _Values:
-        """c (d, n)."""
-        return self.weights[1:] / self.weights[0]
+    # the search among the training fields for neighbours; whether these stay in their file, and if not, they; c (d, n)
+    index = cached_property(lambda self: neighbor_index(self.rows, self.n_neighbors + 2))
+    in_file = property(lambda self: self.norms is None)
+    points = property(lambda self: (self.rows, self.norms, self.centre))
+    values = property(lambda self: self.weights[1:] / self.weights[0])
 
     def squared_distances(self, X: _Values) -> _Values:
         """Squared distances (L, n) of fields X (L, M) to the training fields."""
         X = self.scaled(X)
         if self.in_file:
-            return squared_distances_by_columns(Rows(X), self.rows)
-        return squared_distances(X - self.centre, self.rows)
+            return distances.squared_distances_by_columns(Rows(X), self.rows)
+        return distances.squared_distances(X - self.centre, self.rows)
 
     def coordinates(self, X: _Values) -> _Values:
         """Coordinates (L, d) of fields X (L, M), with training fields in memory."""
@@ -142,7 +114,7 @@ class NystroemExtension:
                 sums = np.add.reduceat(kernel * self.weights[:, j], first, axis=1)
                 out[start : start + rows] = (sums[1:] / sums[0]).T
             return out
-        sums = kernel_sums(X, self.points, self.weights, self.width)
+        sums = distances.kernel_sums(X, self.points, self.weights, self.width)
         total = sums[:, :1]
         for i, x in self._far(X, total[:, 0]):
             sums[i] = self.weights @ far_values(x, self.rows, self.width)
@@ -155,10 +127,10 @@ class NystroemExtension:
         size = max(1, BLOCK // len(self.rows))
         for start in range(0, len(X), size):
             rows = slice(start, min(start + size, len(X)))
-            E = squared_distances_by_columns(X.take(rows), self.rows)
+            E = distances.squared_distances_by_columns(X.take(rows), self.rows)
             # the nearest training point's term becomes 1: the factor cancels in the ratio, and nothing underflows
             E -= E.min(axis=1, keepdims=True)
-            sums = np.dot(gaussian_in_place(E, self.width), self.weights.T)
+            sums = np.dot(distances.gaussian_in_place(E, self.width), self.weights.T)
             out[rows] = sums[:, 1:] / sums[:, :1]
         return out
 
@@ -174,7 +146,7 @@ class NystroemExtension:
             P = np.zeros((len(X), len(self.rows)))
             P[i, j] = kernel
         else:
-            P = kernel_rows(X, self.points, self.width)
+            P = distances.kernel_rows(X, self.points, self.width)
             for i, x in self._far(X, P @ self.weights[0]):
                 P[i] = far_values(x, self.rows, self.width)
         P *= self.weights[0]
@@ -189,18 +161,14 @@ class NystroemExtension:
                 yield i, x
 
     def _neighbor_values(self, X):
-        """Row and sample of each kernel value of a few rows X, the values, and the place of each row's first.
-
-        A factor makes the largest value of a row 1 (a shifted softmax): far from all samples nothing underflows.
-        """
-        # squared distances beyond, in units of epsilon^2, have lost digits of their differences
-        far_distance = 2.0**20
+        """Row and sample of each kernel value of a few rows X, the values, and the place of each row's first. A factor
+        makes the largest value of a row 1 (a shifted softmax): far from all samples nothing underflows."""
         Z = X - self.centre
         own = self.index.query(Z, self.n_neighbors + 1)[0][:, -1] ** 2 * (1 + _SLACK)
         i, j, squared = pairs_within(X, self.points, own, self.radii)
         first = np.searchsorted(i, np.arange(len(X)))
         nearest = np.minimum.reduceat(squared, first)
-        far = nearest > far_distance * self.width**2
+        far = nearest > 2.0**20 * self.width**2  # which have lost digits of their differences
         squared -= np.where(far, 0, nearest)[i]
         values = np.exp(squared * -kernel_scale(self.width))
         for row in np.flatnonzero(far):
@@ -242,10 +210,7 @@ class NystroemExtension:
         """`out` (L, ...) filled with a derivative without the factor 2 / epsilon^2, by tiles of rows of the arrays
         given."""
         if self.in_file:
-            raise ValueError(
-                "derivatives need the training fields in memory, but this encoder left them in "
-                "their file: fit it with copy=True"
-            )
+            raise ValueError("derivatives need the training fields in memory, not in their file: fit with copy=True")
 
         def part(a, b):
             out[a:b] = derivative(*(array[a:b] for array in given)) if b > a else 0

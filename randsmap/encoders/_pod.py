@@ -149,9 +149,8 @@ class POD(InvariantParameters, FieldEncoder):
 
             # to the last digit, so that no mode holds its error
             mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
-            scale = (
-                None if weights is None and not invariants.constant.any() else np.where(invariants.constant, 0, root)
-            )
+            plain = weights is None and not invariants.constant.any()
+            scale = None if plain else np.where(invariants.constant, 0, root)
             centred = F.less(mean, scale=scale, normals=normals)
             with blas_threads():
                 few = self.n_components if isinstance(self.n_components, numbers.Integral) else None
@@ -177,9 +176,7 @@ class POD(InvariantParameters, FieldEncoder):
     def _count(self, sigma, n, M):
         """Number of modes to keep of those with singular values sigma (all of them)."""
         if not sigma[0] > 0:
-            raise ValueError(
-                "the fields are all the same (the singular values of the centred fields are 0): there is no mode"
-            )
+            raise ValueError("the fields are all the same (centred, their singular values are 0): there is no mode")
         rank = int(np.count_nonzero(sigma > max(n, M) * _EPS * sigma[0]))
         if isinstance(self.n_components, numbers.Integral):
             return min(int(self.n_components), rank)
@@ -243,6 +240,4 @@ class POD(InvariantParameters, FieldEncoder):
     def _restore(self):
         self._map = self._make_map()  # which checks its shapes
 
-    @property
-    def _n_features_out(self):
-        return self.n_components_
+    _n_features_out = property(lambda self: self.n_components_)

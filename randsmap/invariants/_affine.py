@@ -23,14 +23,7 @@ from randsmap._kernels import decode as _kernel
 from randsmap._linalg.gram import two_product, two_sum
 from randsmap._linalg.rows import block_rows
 from randsmap._linalg.scales import check_cell_weights
-from randsmap.invariants._bounds import (
-    check_attainable,
-    check_bounds,
-    dual_direction,
-    invariant_values,
-    project_rows,
-    values_of_rows,
-)
+from randsmap.invariants import _bounds
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
@@ -89,13 +82,11 @@ class AffineInvariants:
             raise ValueError("triangle is singular")
         if (self.lower is None) != (self.upper is None):
             raise ValueError("one of lower and upper is missing")
-        check_bounds((self.lower, self.upper), len(self.constant))
+        _bounds.check_bounds((self.lower, self.upper), len(self.constant))
         self._check_attainable(self.values[None, self.independent])
 
-    @cached_property
-    def rows(self) -> _Values:
-        """C^T (rank, M) of the independent columns."""
-        return np.ascontiguousarray(self.matrix[:, self.independent].T)
+    # C^T (rank, M) of the independent columns
+    rows = cached_property(lambda self: np.ascontiguousarray(self.matrix[:, self.independent].T))
 
     @cached_property
     def projection(self) -> Any:
@@ -119,14 +110,12 @@ class AffineInvariants:
         lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
         directions = np.zeros(self.rows.shape)
         for direction, w in zip(directions, self.rows):
-            direction[:] = dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
+            direction[:] = _bounds.dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
         return directions, lower, upper, self.cell_weights
 
     # -- What the fields satisfy -----------------------------------------------------------------------
-    @property
-    def dependent(self) -> NDArray[np.intp]:
-        """The columns of C that follow from the independent ones and from the constant cells."""
-        return np.setdiff1d(np.arange(self.matrix.shape[1]), self.independent)
+    # the columns of C that follow from the independent ones and from the constant cells
+    dependent = property(lambda self: np.setdiff1d(np.arange(self.matrix.shape[1]), self.independent))
 
     @property
     def in_words(self) -> tuple[str, str]:
@@ -135,10 +124,8 @@ class AffineInvariants:
 
     def row_values(self, values: ArrayLike | None, n: int) -> _Values | None:
         """Values (n, rank) of the independent columns, of n fields whose values are as `values_of_rows` takes them.
-
         None: those of the fit. ValueError if these vary, if the value of a dependent column is not the implied one, or
-        no field within the bounds has a value.
-        """
+        no field within the bounds has a value."""
         if values is None:
             if self.varying:
                 raise ValueError(
@@ -150,7 +137,7 @@ class AffineInvariants:
         q = self.matrix.shape[1]
         if q == 0:
             raise ValueError("invariant_values given, but there are no invariants (invariants=None)")
-        values = values_of_rows(values, n, q)
+        values = _bounds.values_of_rows(values, n, q)
         dependent = self.dependent
         if len(dependent):
             implied, size = self._implied(values)
@@ -168,21 +155,18 @@ class AffineInvariants:
     def warn_of_dependent(self) -> None:
         """Warn of dependent columns that decoded fields will not satisfy to round-off."""
         dependent = self.dependent
-        if not len(dependent):
-            return
-        for j, tau in zip(dependent, self._rest(self.matrix[:, dependent].T)):
+        for j, tau in zip(dependent, self._rest(self.matrix[:, dependent].T) if len(dependent) else ()):
             if tau > 5e-15:  # the column may be violated by more than half of the documented 1e-14
                 warn_caller(
-                    f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, "
-                    f"too little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} "
-                    f"of |C|^T |f|, C the column, not to round-off"
+                    f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, too "
+                    f"little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} of "
+                    "|C|^T |f|, C the column, not to round-off"
                 )
 
     def _rest(self, C):
         """Distance of columns C^T (k, M) from the span of the independent ones, relative to the size of each entry."""
-        # Two ways, both twice, which leaves the round-off of C alone. W of columns that are not nearly dependent is
-        # accurate to round-off of its norm, not of each cell, for which the columns themselves are better; for
-        # nearly dependent columns W is the better one.
+        # Two ways, both twice, which leaves the round-off of C alone: W is accurate to round-off of its norm, not of
+        # each cell, for which the columns themselves are better unless they nearly depend on each other.
         C, rows = np.where(self.constant, 0.0, C), np.where(self.constant, 0.0, self.rows)
         by_directions = by_columns = C
         for _ in range(2 * (len(rows) > 0)):
@@ -199,7 +183,7 @@ class AffineInvariants:
         """C_J0^T c and |C_J0|^T |c|, each (q,)."""
         field = np.zeros((1, len(self.matrix)))
         field[0, self.constant] = self.constant_values
-        value, size = invariant_values(self.matrix, field)
+        value, size = _bounds.invariant_values(self.matrix, field)
         return value[0], size[0]
 
     def _implied(self, values):
@@ -216,7 +200,7 @@ class AffineInvariants:
             return
         for column, w, total in zip(self.independent, self.rows, values.T):
             what = f"the value {{0}} of invariant {column}{where}"
-            check_attainable(total, w, *self._kernel_bounds[1:3], what, "the invariant")
+            _bounds.check_attainable(total, w, *self._kernel_bounds[1:3], what, "the invariant")
         if len(set(projection.groups)) == len(self.rows):  # no two share cells
             return
         for i in np.sort(np.unique(values, axis=0, return_index=True)[1]):
@@ -234,7 +218,7 @@ class AffineInvariants:
         row. Afterwards |C_j^T f - m_j| <= a few eps (|C_j|^T |f| + |m_j|), and the bounds hold exactly; ValueError,
         which names the row, if a field overflows.
         """
-        return project_rows(self.projection, F, values)
+        return _bounds.project_rows(self.projection, F, values)
 
     def multipliers(self, E: _Values) -> _Values:
         """The Lagrange multipliers E T^-1 (n, rank): fields (n, M) plus multipliers(E) W change C^T f by E."""
@@ -244,7 +228,7 @@ class AffineInvariants:
 
     def defects(self, F: _Values, values: _Values) -> _Values:
         """values - C^T f (n, rank) of fields F (n, M), rounded once; values (n, rank) or (rank,)."""
-        return -invariant_values(self.rows.T, F, minus=np.broadcast_to(values, (len(F), len(self.rows))))[0]
+        return -_bounds.invariant_values(self.rows.T, F, minus=np.broadcast_to(values, (len(F), len(self.rows))))[0]
 
     def correct_coefficients(self, A: _Values, B: _Values) -> _Values:
         """A + (B - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1, in place: then A C = B (P+1, q), over all cells.
@@ -254,31 +238,26 @@ class AffineInvariants:
         B = (Phi^+ 1) m^T, for the training points.
         """
         B = B[:, self.independent]
-        if len(self.rows):
-            # The round-off of A C is amplified where invariants nearly depend on each other: the sums are taken in
-            # twice the precision, and the correction is repeated
-            passes, size = 1 if len(self.rows) == 1 else _CORRECTIONS, block_rows(A.shape[1])
-            for start in range(0, len(A), size):  # never an array as large as A
-                part = slice(start, start + size)
-                for _ in range(passes):
-                    A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
+        # The round-off of A C is amplified where invariants nearly depend on each other: the sums are taken in twice
+        # the precision, and the correction is repeated
+        passes, size = (0, 1, _CORRECTIONS)[min(len(self.rows), 2)], block_rows(A.shape[1])
+        for start in range(0, len(A), size):  # never an array as large as A
+            part = slice(start, start + size)
+            for _ in range(passes):
+                A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
         return A
 
     def constrain_coefficients(self, R: _Values) -> _Values:
-        """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T.
-
-        Then C^T f(y) = m for every y, since the bias column of [1 | phi(y)] is 1; and f = c on the constant cells.
-        """
+        """Coefficients R (P+1, M) of features [1 | phi], corrected in place: A C = e_bias m^T. Then C^T f(y) = m for
+        every y, since the bias column of [1 | phi(y)] is 1; and f = c on the constant cells."""
         R[:, self.constant] = 0
         R[0, self.constant] = self.constant_values
         return self.correct_coefficients(R, self._bias_values(len(R)))
 
     def gather_coefficients(self, A: _Values, cells: NDArray[np.intp]) -> _Values:
-        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A.
-
-        The projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C) T^-1 W, here
-        of these columns alone. On the constant cells A must hold their values.
-        """
+        """Columns `cells` of A (P+1, M) that decode what the projection makes of whole fields [1 | phi] A. The
+        projection adds (m - C^T f) T^-1 W to a field f, which is a correction of A: (e_bias m^T - A C) T^-1 W, here of
+        these columns alone. On the constant cells A must hold their values."""
         gathered = np.ascontiguousarray(A[:, cells])
         if len(self.rows):
             # A C differs from e_bias m^T by the round-off of A, which matters where A is huge
@@ -321,7 +300,7 @@ class AffineInvariants:
     def frozen(self) -> dict[str, NDArray[Any] | None]:
         """The arrays by which an image of a frozen decoder (rk_image.h) projects fields."""
         independent, dependent = self.independent, self.dependent
-        arrays: dict[str, NDArray[Any] | None] = {
+        return {
             "invariants": self.rows,
             "values": np.full(len(independent), np.nan) if self.varying else self.values[independent],
             "directions": self.directions,
@@ -333,10 +312,8 @@ class AffineInvariants:
             "dropped": dependent.astype(np.int64),
             "fixed": np.stack(self._constant_part()),
             "implied": self.directions @ self.matrix[:, dependent],
+            **dict(zip(("bound_direction", "lower", "upper"), self._kernel_bounds or ())),
         }
-        if self._kernel_bounds is not None:
-            arrays.update(zip(("bound_direction", "lower", "upper"), self._kernel_bounds))
-        return arrays
 
 
 def kept_in_words(matrix: Any, weights: Any, lower: Any, upper: Any) -> tuple[str, str]:
@@ -428,7 +405,7 @@ def project_bounds(
     lower, upper, weights, cell_weights = (
         layout.values(values, name, columns=name == "weights") for name, values in named.items()
     )
-    limits = check_bounds((lower, upper), M, "project_bounds")
+    limits = _bounds.check_bounds((lower, upper), M, "project_bounds")
     lower, upper = limits or (np.full(M, -np.inf), np.full(M, np.inf))
     several = np.ndim(weights) > 1
     check_columns(names if several else None, "weights", total=total)
@@ -450,18 +427,16 @@ def project_bounds(
         projection, values = kept.projection, kept.row_values(values, n)
     else:
         if values is not None:
-            check_attainable(values, w, lower, upper, "the total {} (row {})", "weights . f")
+            _bounds.check_attainable(values, w, lower, upper, "the total {} (row {})", "weights . f")
             values = values[:, None]
-        direction = np.array([dual_direction(abs(w), v)] * len(C)).reshape(C.shape)
-        none, q = np.zeros(0), len(C)
-        bounds = direction, lower, upper, v  # which take the place of W and R
-        projection = _kernel.Projection(
-            C, np.zeros(q), np.zeros((q, M)), np.ones((q, q)), none.astype(np.intp), none, bounds
-        )
+        direction = np.array([_bounds.dual_direction(abs(w), v)] * len(C)).reshape(C.shape)
+        none, q, bounds = np.zeros(0), len(C), (direction, lower, upper, v)  # which take the place of W and R
+        cells = none.astype(np.intp)
+        projection = _kernel.Projection(C, np.zeros(q), np.zeros((q, M)), np.ones((q, q)), cells, none, bounds)
     result = check_out(out, (M,) if single else (n, *layout.shape))
     rows = result.reshape(n, M)
     rows[:] = given
-    project_rows(projection, rows, values)
+    _bounds.project_rows(projection, rows, values)
     return result
 
 

@@ -55,9 +55,7 @@ def decoding_part(model: Any) -> Any:
 
 def own_values(model: Any, F: Any) -> dict[str, _Values]:
     """The argument `invariant_values` for decoding the fields F, of any shape, where those of a fit vary; else none.
-
-    `model` is a fitted decoder, or has one. Fields in a file are read by blocks.
-    """
+    `model` is a fitted decoder, or has one. Fields in a file are read by blocks."""
     kept = getattr(decoding_part(model), "invariants_", None)
     if kept is None or not kept.varying:
         return {}
@@ -80,11 +78,9 @@ def values_of_rows(values: ArrayLike, n: int, q: int) -> _Values:
 
 
 def check_bounds(bounds: Any, n_cells: int, name: str = "bounds") -> tuple[_Values, _Values] | None:
-    """Arrays lower, upper (n_cells,) of (lower, upper), "nonnegative" or None; infinite for a cell without bound.
-
-    A bound is a number, one value per cell, or None. ValueError, which names the cell, if a value is NaN or a lower
-    bound exceeds the upper one.
-    """
+    """Arrays lower, upper (n_cells,) of (lower, upper), "nonnegative" or None; infinite for a cell without bound. A
+    bound is a number, one value per cell, or None. ValueError, which names the cell, if a value is NaN or a lower bound
+    exceeds the upper one."""
     if bounds is None:
         return None
     if isinstance(bounds, str):
@@ -116,10 +112,8 @@ def _one_bound(bound: Any, none: float, n_cells: int, name: str) -> _Values:
 
 
 def check_within(F: _Values, lower: _Values, upper: _Values, dtype: DTypeLike = np.float64, first: int = 0) -> None:
-    """ValueError that names the worst value if fields F (n, M), from number `first` on, violate the bounds.
-
-    A value may be outside by round-off: `round_off` of the largest of its field.
-    """
+    """ValueError that names the worst value if fields F (n, M), from number `first` on, violate the bounds. A value may
+    be outside by round-off: `round_off` of the largest of its field."""
     excess = np.maximum(np.maximum(lower - F, F - upper), 0)
     excess[excess <= round_off(dtype) * np.abs(F).max(axis=1, keepdims=True)] = 0
     i, j = np.unravel_index(int(np.argmax(excess)), excess.shape)
@@ -148,11 +142,9 @@ def check_attainable(totals: _Values, w: _Values, lower: _Values, upper: _Values
 
 
 def dual_direction(w: _Values, v: _Values | None = None) -> _Values:
-    """w / v for w >= 0 and v > 0, over a power of 2 near its largest entry: only its direction matters.
-
-    Entries that vanish compared with the largest are raised to the smallest normal number, so that every cell that has
-    weight moves.
-    """
+    """w / v for w >= 0 and v > 0, over a power of 2 near its largest entry: only its direction matters. Entries that
+    vanish compared with the largest are raised to the smallest normal number, so that every cell that has weight
+    moves."""
     if v is None:
         if (w == 1).all():  # usual, and a fifth of the time of what follows
             return w
@@ -176,10 +168,8 @@ def _total(w, bound):
 
 
 def project_rows(projection: Any, F: _Values, values: _Values | None = None) -> _Values:
-    """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row.
-
-    ValueError, which names the row, if it is too large or the projection does not converge.
-    """
+    """Apply a compiled projection to the rows of F (n, M), in place; values (n, q): m of each row. ValueError, which
+    names the row, if it is too large or the projection does not converge."""
 
     def task(part):
         bad = projection.project(F[part], None if values is None else values[part])

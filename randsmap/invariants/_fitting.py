@@ -125,9 +125,7 @@ def common_values(
     F: _Values | Rows, given: RunningInvariants, dtype: DTypeLike = np.float64
 ) -> tuple[_Values | None, str]:
     """Values of the invariants that all training fields have in common; or None, and the reason why they have none.
-
-    ValueError if something other than the invariants is wrong, such as values outside the bounds.
-    """
+    ValueError if something other than the invariants is wrong, such as values outside the bounds."""
     try:
         return given.with_fields(F, dtype)[1].values, ""
     except ValueError as error:
@@ -221,10 +219,8 @@ class RunningInvariants:
         cls, parameters: Any, n_cells: int, *, layout: FieldShape | None = None, keep_constant_cells: bool = True
     ) -> RunningInvariants:
         """Those that an estimator with some of the `InvariantParameters` has for fields of `n_cells` cells, none seen.
-
         Arrays may have the shape and the labels of a field, which `layout` has; None: the estimator's, of rows of cells
-        if it has none. ValueError if a parameter is not valid.
-        """
+        if it has none. ValueError if a parameter is not valid."""
         names = ("invariants", "invariant_values", "invariant_tol", "bounds")
         invariants, values, tol, bounds = (getattr(parameters, name, None) for name in names)
         check_beside(None, {"invariant_values": values}, invariants=invariants)
@@ -255,10 +251,8 @@ class RunningInvariants:
     def with_fields(
         self, F: _Values | Rows, dtype: DTypeLike = np.float64
     ) -> tuple[RunningInvariants, AffineInvariants]:
-        """The statistics with the fields F (n, M), which came as `dtype`, and the invariants of all fields.
-
-        ValueError, which names a row of F, if the fields do not satisfy the invariants or the bounds.
-        """
+        """The statistics with the fields F (n, M), which came as `dtype`, and the invariants of all fields. ValueError,
+        which names a row of F, if the fields do not satisfy the invariants or the bounds."""
         rows = F if isinstance(F, Rows) else Rows(F)
         first = self.first if self.n else rows[:1][0] + 0.0  # 0.0 and -0.0 are one value, whichever came first
         constant, parts = self.constant, []
@@ -289,9 +283,7 @@ class RunningInvariants:
 
     def merged(self, other: RunningInvariants) -> tuple[RunningInvariants, AffineInvariants]:
         """The statistics with the fields that another of the same parameters has seen, and the invariants of all.
-
-        ValueError if the fields of both do not satisfy the invariants together.
-        """
+        ValueError if the fields of both do not satisfy the invariants together."""
         constant = self.constant & other.constant & (self.first == other.first)
         seen = other.sums, other.scale_sums, other.lowest, other.highest
         new = self._plus(other.n, constant, self.first, *seen)

@@ -44,7 +44,6 @@ consistency : int or None
     Number of consistency steps (see Notes); each costs a decoding and an encoding. 1 to 3 are worth trying.
     None: the model's own `consistency`.""",
     "ignored": "y : ignored",
-    "returns_score": "Returns\n-------\nfloat",
     "raises_derivatives": """\
 Raises
 ------
@@ -60,7 +59,6 @@ sklearn.exceptions.NotFittedError, ValueError, TypeError
 }
 
 
-# fills the lines {parameters} {raises}, ... in docstrings, those of `shared_texts` too
 model_texts = partial(shared_texts, more=_TEXTS)
 
 
@@ -78,7 +76,7 @@ def decoded_errors(model: Any, latents: Any, fields: Rows, measures: Mapping[str
     for start, stop, F in fields.blocks(what="errors"):
         decoded = np.asarray(decode(Y[start:stop], **own_values(model, F))).reshape(F.shape)
         parts.append([errors(F, decoded) for errors in measures.values()])
-    return dict(zip(measures, map(np.concatenate, zip(*parts, strict=True)), strict=True))
+    return dict(zip(measures, map(np.concatenate, zip(*parts))))
 
 
 @immutable
@@ -87,9 +85,7 @@ class HeldOutErrors:
 
     rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
     errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # scaled as by `metrics.scaled_l2`
-    groups: NDArray[np.intp] = saved(
-        Array("k", dtype=np.intp, low=0, empty=True)
-    )  # by first appearance, as equal snapshots
+    groups: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # in order, as equal snapshots
     n_snapshots: int = saved(Parameter(int, low=1))  # of the fit
     n_turns: int = saved(Parameter(int, low=0))  # fits without a part of the snapshots
     n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
@@ -98,9 +94,8 @@ class HeldOutErrors:
     # latents of the rows, or parameters, and the norms of their fields: for the error bar
     points: _Values | None = saved(Array("k", "d", optional=True, empty=True), default=None)
     norms: _Values | None = saved(Array("k", low=0, optional=True, empty=True), default=None)
-    turns: Any = saved(
-        Array("k", dtype=np.intp, low=0, optional=True, empty=True), default=None
-    )  # the fit without each
+    # the fit without each
+    turns: Any = saved(Array("k", dtype=np.intp, low=0, optional=True, empty=True), default=None)
 
     @property
     def error_bar(self) -> ErrorBar | None:
@@ -148,10 +143,10 @@ class HeldOutErrors:
             return "no held-out error: fits to a part of the snapshots fail"
         worst, of = int(np.argmax(self.errors)), " of fields at parameters" if self.at_parameters else ""
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
+        mean = f"{self.mean:.2g}"
         if self.along_trajectories:
             parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
-        mean = f"{self.mean:.2g}"
-        if not self.along_trajectories and np.isfinite(self.standard_error):  # neighbours in time are no such samples
+        elif np.isfinite(self.standard_error):
             what = f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}"
             mean += f" +- {self.standard_error:.1g} (over {what})"
         return (
@@ -164,9 +159,7 @@ class HeldOutErrors:
 @model_texts
 class TangentDerivatives:
     """Derivatives of a model by tangents of its fields along each of its coordinates: latents, or parameters.
-
-    ``tangents_at(X)`` gives a function from directions (n, d) to tangents (n, M), and X checked, (n, d).
-    """
+    ``tangents_at(X)`` gives a function from directions (n, d) to tangents (n, M), and X checked, (n, d)."""
 
     tangents_at: Callable[..., Any]
     check_available: Callable[..., bool]
@@ -269,7 +262,7 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
         Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
         the fields at given latents.
 
-        {fields} {ignored} {returns_score} {raises}
+        {fields} {ignored} {returns_float} {raises}
         """
         latents, F = self.transform(X), Rows.of(field_rows(self, X), "X")
         errors = decoded_errors(self, latents, F, {"l2": relative_errors(F, self.field_shape_, self)})

@@ -95,7 +95,10 @@ def held_out_errors(
     F = Rows.of(rows, "snapshots")
     n = len(F)
     labels = check_groups(groups, n)
-    most, searches = 5, has_fit_parameter(_searching_part(model), "groups")  # scikit-learn's number
+    searching: Any = getattr(model, "decoder", None) or model  # what a model fits with the labels of groups
+    if isinstance(model, ParametricModel):
+        searching = AutoDecoder() if model.regressor is None else model.regressor
+    most, searches = 5, has_fit_parameter(searching, "groups")  # scikit-learn's number
     if labels is not None and parameters is None and not searches:
         most = min(12, max(most, 5000 // n))
     together: Any = labels
@@ -150,23 +153,16 @@ def _latents(model: Any, snapshots: Any, parameters: Any) -> tuple[Any, Any]:
     return (model.model_, model.latents(parameters)) if hasattr(model, "latents") else (model, parameters)
 
 
-def _searching_part(model: Any) -> Any:
-    """The decoder, or what a model fits with the labels of groups if that has a search."""
-    if isinstance(model, ParametricModel):
-        return AutoDecoder() if model.regressor is None else model.regressor
-    return getattr(model, "decoder", None) or model
-
-
 def judged(model: Any, held_out: HeldOutErrors, snapshots: Any, points: Any = None) -> HeldOutErrors:
     """Held-out errors of snapshots with what an error bar needs of the fitted model: their latents, or `points`."""
     rows, layout = flattened(snapshots, "snapshots")
     if not len(held_out.rows):  # all fits to a part have failed
         return held_out
     fields = taken(rows, held_out.rows, "snapshots")
-    if points is None:
-        points = np.asarray(model.leverage_points(model.transform(layout.restored(fields))), float)
-    else:
+    if points is not None:
         points = points[held_out.rows]
+    else:
+        points = np.asarray(model.leverage_points(model.transform(layout.restored(fields))), float)
     norms = error_scales(field_norms(fields, cell_weights=norm_weights(layout.shape, model)))
     return replace(held_out, points=np.ascontiguousarray(points), norms=norms)
 
@@ -326,12 +322,10 @@ class Sample:
     def __init__(self, snapshots: Any, weights: _Values | None = None) -> None:
         everything = Rows.of(flattened(snapshots, "snapshots")[0], "snapshots", min_rows=0)
         n, M = everything.shape
-        self.rows = np.arange(n)
-        chosen: Any = slice(None)
+        self.rows, chosen = np.arange(n), slice(None)
         most = max(200, min(2000, (1 << 27) // M))  # 1 GB at most, and pairs in a fraction of a second
-        if n > most:
-            stretches, length = 20, most // 20
-            starts = np.linspace(0, n - length, stretches).astype(int)
+        if n > most:  # twenty stretches
+            starts, length = np.linspace(0, n - most // 20, 20).astype(int), most // 20
             self.rows = chosen = (starts[:, None] + np.arange(length)).ravel()
         self.F = everything[chosen]
         points = in_norm(self.F - self.F.mean(axis=0), weights)
@@ -346,7 +340,4 @@ class Sample:
             return snapshots
         return cls(snapshots, norm_weights(getattr(model, "field_shape_", np.shape(snapshots)[1:]), model))
 
-    @cached_property
-    def nearest(self) -> NDArray[np.intp]:
-        """The nearest other point of each."""
-        return nearest_other(self.points)
+    nearest = cached_property(lambda self: nearest_other(self.points))  # other point of each

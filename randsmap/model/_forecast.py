@@ -107,15 +107,12 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
         raise ValueError(f"times must increase along each trajectory, got {at[row]} in row {row}, and then no more")
     step = float(np.nanmedian(steps))
     steps = np.nan_to_num(steps / step, nan=1.0)
-    equal = 1e-3  # documented: of a step
-    return paths, np.ones(n) if np.abs(steps - 1).max() < equal else steps, step
+    return paths, np.ones(n) if np.abs(steps - 1).max() < 1e-3 else steps, step  # documented: of a step
 
 
 def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]]:
     """Trajectories to learn from and those that are left out: a fifth in turn, or the last quarters of a single one.
-
-    The last but one is forecast from the half before it, if that has 20 rows at least.
-    """
+    The last but one is forecast from the half before it, if that has 20 rows at least."""
     if len(paths) == 1:
         path, quarter = paths[0], len(paths[0]) // 4
         cuts = [len(path) - k * quarter for k in (1, 2)][: 2 if quarter >= 10 else 1]
@@ -322,12 +319,11 @@ class LatentForecast(FieldOutputMixin, Model):
         """
         with restored_on_error(self), extrapolation_ignored():
             lag = check_parameters(self)["lag"]
-            decodes = hasattr(self.model, "transform") and hasattr(self.model, "inverse_transform")
-            if self.model is not None and (isinstance(self.model, type) or not decodes):
-                raise TypeError(f"model must be an estimator that encodes and decodes, got {self.model!r}")
-            learns = all(hasattr(self.regressor, method) for method in ("fit", "predict", "get_params"))
-            if self.regressor is not None and (isinstance(self.regressor, type) or not learns):
-                raise TypeError(f"regressor must be an estimator with fit and predict, got {self.regressor!r}")
+            needed = {"model": ("transform", "inverse_transform"), "regressor": ("fit", "predict", "get_params")}
+            for name, methods in needed.items():
+                part = getattr(self, name)
+                if part is not None and (isinstance(part, type) or not all(hasattr(part, each) for each in methods)):
+                    raise TypeError(f"{name} must be an estimator with {', '.join(methods)}, got {part!r}")
             check_samples(snapshots=snapshots, groups=groups, times=times)
             F = Rows.of(field_rows(self, snapshots, reset=True, name="snapshots"), "snapshots")
             labels: Any = np.zeros(len(F), dtype=np.intp) if groups is None else check_groups(groups, len(F), least=1)

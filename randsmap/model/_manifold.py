@@ -12,17 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from randsmap._interface.arrays import (
-    as_array,
-    check_beside,
-    check_parameters_of_columns,
-    check_samples,
-    finite_results,
-    latent_names,
-    latents_of,
-    real_numbers,
-    validate_data,
-)
+from randsmap._interface import arrays
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.fields import FIELD_STATE, FieldOutputMixin, field_rows, flattened, named, output, reshape_for
 from randsmap._interface.parameters import check_count, check_parameters, estimator, parameter
@@ -171,12 +161,10 @@ class ManifoldModel(ReconstructionMixin, Model):
         UserWarning
             After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
         """
-        first = not hasattr(self, "encoder_")
-        if not first and getattr(self.decoder_, "stream", self) is None:
-            warn_caller(
-                "the decoder of this model comes from fit or from a file, without sums: partial_fit starts anew"
-            )
-            first = True
+        known = hasattr(self, "encoder_")
+        first = not known or getattr(self.decoder_, "stream", self) is None
+        if first and known:
+            warn_caller("this model's decoder comes from fit or from a file, without sums: partial_fit starts anew")
         if first:
             encoder, latents = fitted_encoder(self, X)
             decoder = decoder_for(self, encoder)
@@ -219,17 +207,14 @@ class ManifoldModel(ReconstructionMixin, Model):
         n_steps = check_count(n_steps, "projection", low=0, high=MOST_STEPS)
         X = field_rows(self, X)
         if self._lacks_rows(X):
-            return np.empty((len(validate_data(self, X, reset=False)), self._n_features_out))
+            return np.empty((len(arrays.validate_data(self, X, reset=False)), self._n_features_out))
         if not hasattr(self.encoder_, "invariants_"):  # which warns itself
             self._field_shape.warn_of_units(X)
         latents = encoded(self.encoder_, X)
         return self._projected(X, latents, n_steps) if n_steps else latents
 
-    @property
-    def angles(self) -> tuple[int, ...]:
-        """The latents that are angles, which no decoder may take for numbers."""
-        angles: tuple[int, ...] = getattr(self.encoder, "angles", ())
-        return angles
+    # the latents that are angles, which no decoder may take for numbers
+    angles = property(lambda self: getattr(self.encoder, "angles", ()))
 
     def _projected(self, X: Any, latents: Any, n_steps: int) -> _Values:
         """Points y (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
@@ -299,20 +284,20 @@ class ManifoldModel(ReconstructionMixin, Model):
         point where it does. A row's step is accepted only if its residual |x - encode(decode(y))| falls; otherwise its
         t, at first 1, is halved.
         """
-        check_samples(X=X, invariant_values=invariant_values)
+        arrays.check_samples(X=X, invariant_values=invariant_values)
         decode, given = self._decoding("predict", invariant_values=invariant_values, cells=cells, out=out)
-        X = given_latents = latents_of(X, self.encoder_)
+        X = given_latents = arrays.latents_of(X, self.encoder_)
         consistency = self.consistency if consistency is None else consistency
         consistency = check_count(consistency, "consistency", low=0, high=MOST_STEPS)
         if self._lacks_rows(X):
-            as_array(X, "X", (None, self._n_features_out), min_rows=0)
+            arrays.as_array(X, "X", (None, self._n_features_out), min_rows=0)
             shape = self.field_shape_ if cells is None else (len(given["cells"]),)
             fields = self._field_shape.labelled(output(out, None, (0, *shape)), cells, out)
             return with_error(fields, self, X, return_error, coverage)
         if consistency:
             # the encoder needs whole fields: `cells` and `out` are for the last decoding
             values = {} if invariant_values is None else {"invariant_values": invariant_values}
-            X = self._consistent(as_array(X, "X"), functools.partial(decode, **values), consistency)
+            X = self._consistent(arrays.as_array(X, "X"), functools.partial(decode, **values), consistency)
         fields = decode(X, **given)
         if cells is None and out is None:
             fields = self._field_shape.labelled(self._as_given(fields))
@@ -335,10 +320,9 @@ class ManifoldModel(ReconstructionMixin, Model):
         for _ in range(steps):
             trial = Y + step * residuals
             new = missed(trial)
-            closer = np.linalg.norm(new, axis=1) < np.linalg.norm(residuals, axis=1)
-            Y = np.where(closer[:, None], trial, Y)
-            residuals = np.where(closer[:, None], new, residuals)
-            step = np.where(closer[:, None], step, step / 2)
+            closer = (np.linalg.norm(new, axis=1) < np.linalg.norm(residuals, axis=1))[:, None]
+            Y, residuals = np.where(closer, trial, Y), np.where(closer, new, residuals)
+            step = np.where(closer, step, step / 2)
         return Y
 
     def freeze(
@@ -398,7 +382,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         {latents} {cells} {out} {returns_jacobian} {raises_derivative}
         """
         derivative, given = self._decoding("jacobian", cells=cells, out=out)
-        J = derivative(latents_of(X, self.encoder_), **given)
+        J = derivative(arrays.latents_of(X, self.encoder_), **given)
         return J if given else J.reshape(len(J), *self.field_shape_, J.shape[-1])
 
     @_available("jvp")
@@ -410,8 +394,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         {latents} {directions} {cells} {out} {returns_jvp} {raises_derivative}
         """
         derivative, given = self._decoding("jvp", cells=cells, out=out)
-        check_beside(X, {"V": V})
-        tangents = derivative(latents_of(X, self.encoder_), latents_of(V, self.encoder_, "V"), **given)
+        arrays.check_beside(X, {"V": V})
+        tangents = derivative(arrays.latents_of(X, self.encoder_), arrays.latents_of(V, self.encoder_, "V"), **given)
         return tangents if given else self._as_given(tangents)
 
     @_available("vjp")
@@ -421,11 +405,11 @@ class ManifoldModel(ReconstructionMixin, Model):
         {latents} {functionals} {cells} {out} {returns_vjp} {raises_derivative}
         """
         derivative, given = self._decoding("vjp", cells=cells, out=out)
-        check_samples(X=X, U=U)
-        return derivative(latents_of(X, self.encoder_), self._field_shape.vectors(U, "U", cells), **given)
+        arrays.check_samples(X=X, U=U)
+        return derivative(arrays.latents_of(X, self.encoder_), self._field_shape.vectors(U, "U", cells), **given)
 
     def leverage_points(self, X: Any) -> Any:
-        return latents_of(X, self.encoder_)
+        return arrays.latents_of(X, self.encoder_)
 
     def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
         """The method of the part that decodes, and those of the options that are given, if it takes them."""
@@ -443,15 +427,16 @@ class ManifoldModel(ReconstructionMixin, Model):
                 raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
         if "invariant_values" in given and _without_invariants(part):
             raise ValueError(
-                f"invariant_values given, but this {type(part).__name__} has no invariants; "
-                "RANDSMAPDecoder has, and so have others fitted with invariants="
+                f"invariant_values given, but this {type(part).__name__} has no invariants: fit it with some"
             )
         if isinstance(part, FieldOutputMixin):
             return function, given
 
         def checked(*rows: Any, **options: Any) -> Any:
             cells, out = (options.pop(name, None) if name in ours else None for name in ("cells", "out"))
-            found = finite_results(np.asarray(function(*(real_numbers(each, "X") for each in rows), **options)))
+            found = arrays.finite_results(
+                np.asarray(function(*(arrays.real_numbers(each, "X") for each in rows), **options))
+            )
             if cells is not None:
                 found = found.reshape(len(found), self._field_shape.n_cells, *found.shape[2:])[:, cells]
             if out is None:
@@ -489,10 +474,7 @@ def fitted_encoder(model: ManifoldModel, X: Any) -> tuple[Any, Any]:
         if hasattr(part, "_parameters"):  # before it is cloned
             check_parameters(part)
     if model.decoder is None and not hasattr(model.encoder, "inverse_transform"):
-        raise TypeError(
-            f"decoder is None and {type(model.encoder).__name__} has no inverse_transform; "
-            "give a decoder such as RANDSMAPDecoder()"
-        )
+        raise TypeError(f"decoder is None and {type(model.encoder).__name__} has no inverse_transform: give a decoder")
     _refuse_angles(model)
     encoder = in_one_norm(clone(model.encoder), model.decoder)
     X, layout = flattened(X, "X")
@@ -528,7 +510,9 @@ def decoder_for(model: ManifoldModel, encoder: Any) -> Any:
     """A copy of the model's decoder, not fitted yet: a `KNNDecoder` without an encoder gets this one."""
     _refuse_angles(model)
     decoder = None if model.decoder is None else in_one_norm(clone(model.decoder), encoder)
-    check_parameters_of_columns(decoder, latent_names(encoder), "the latents")  # it is fitted to latents without labels
+    arrays.check_parameters_of_columns(
+        decoder, arrays.latent_names(encoder), "the latents"
+    )  # it is fitted to latents without labels
     if isinstance(decoder, KNNDecoder) and decoder.encoder is None:
         decoder.encoder = encoder
     return decoder
@@ -559,9 +543,9 @@ def encoded(encoder: Any, X: Any) -> Any:
     ours = isinstance(encoder, FieldOutputMixin)  # which reads by blocks, and checks what it returns
     if ours:
         return encoder.transform(X)
-    real_numbers(X, "X")  # before scikit-learn casts text, dates and values below a mask
+    arrays.real_numbers(X, "X")  # before scikit-learn casts text, dates and values below a mask
     latents = by_blocks(encoder.transform, X)
-    finite_results(np.asarray(latents))
+    arrays.finite_results(np.asarray(latents))
     return latents
 
 

@@ -27,15 +27,7 @@ from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar, eighths, found_error_bar, members, unknown_errors, with_error
 from randsmap.maps.extrapolation import FACTOR, in_limits
 from randsmap.metrics import field_norms
-from randsmap.model._base import (
-    Errors,
-    HeldOutErrors,
-    Model,
-    TangentDerivatives,
-    decoded_errors,
-    model_texts,
-    relative_errors,
-)
+from randsmap.model._base import HeldOutErrors, Model, TangentDerivatives, decoded_errors, model_texts, relative_errors
 
 _Values = NDArray[np.float64]
 
@@ -135,19 +127,16 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             X = validate_data(self, as_columns(parameters), reset=True, min_samples=2, name="parameters")
             check_pairs(X, snapshots)
             Rows.of(flattened(snapshots, "snapshots")[0], "snapshots")
-            regressor = clone(self.regressor, safe=False)
-            if regressor is None:
-                regressor = kernel_search()
+            regressor = kernel_search() if self.regressor is None else clone(self.regressor, safe=False)
             if groups is not None and not has_fit_parameter(regressor, "groups"):
                 raise ValueError(
-                    f"groups are for a regressor whose fit takes them, such as AutoDecoder, got {regressor!r}"
+                    f"groups are for a regressor whose fit takes them, as AutoDecoder's, got {regressor!r}"
                 )
             self.model_ = clone(self.model).fit(snapshots)
             encoded = np.asarray(self.model_.transform(snapshots))
-            latents = np.array(encoded)
-            held_out = {} if groups is None else {"groups": groups}
+            latents, held_out = np.array(encoded), {} if groups is None else {"groups": groups}
             roles = np.zeros(latents.shape[1], dtype=np.intp)
-            for j in self._angles():
+            for j in self._angles:
                 theta = latents[:, j].copy()
                 latents[:, j] = _unwrapped(theta, X, groups)
                 if np.isnan(latents[:, j]).any():
@@ -157,7 +146,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             _warn_of_undetermined(X, latents)
             self.regressor_ = regressor.fit(X, latents[:, 0] if latents.shape[1] == 1 else latents, **held_out)
             self.held_out_: HeldOutErrors | None = None
-            self.calibrated_, self._missed = None, None
+            self.calibrated_ = self._missed = None
             pod: Any = getattr(self.model_, "encoder_", self.model_)
             if isinstance(pod, POD) and getattr(self.model_, "decoder_", None) is None:
                 rows = Rows.of(flattened(snapshots, "snapshots")[0])
@@ -185,16 +174,16 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         """Latents of what the regressor predicts."""
         found[:, self._roles == 1] = np.arctan2(found[:, self._roles == 2], found[:, self._roles == 1])
         latents: _Values = found[:, self._roles < 2]
-        for j in self._angles():
+        for j in self._angles:
             latents[:, j] = _wrapped(latents[:, j])
         return latents
 
-    def _angles(self) -> tuple[int, ...]:
-        """Latents that are angles."""
-        return getattr(self.model_, "angles", ())
+    _angles = property(lambda self: getattr(self.model_, "angles", ()))
 
-    def _l2_measure(self, fields: Rows) -> dict[str, Errors]:
-        return {"l2": relative_errors(fields, self.field_shape_, self)}
+    def _l2_errors(self, latents: Any, fields: Rows) -> _Values:
+        """Errors of the fields at latents."""
+        measures = {"l2": relative_errors(fields, self.field_shape_, self)}
+        return decoded_errors(self.model_, latents, fields, measures)["l2"]
 
     def closed_error_bar(self) -> ErrorBar:
         """What decoded fields change if latents are regressed without a snapshot, and the error bar of the model."""
@@ -216,7 +205,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
                 else:
                     bar = self.model_.error_bar_  # near its points it is that of points as near, not of those left out
                     known = bar.errors if not kind and len(bar.errors) == len(rows) else bar.at(moved, 0.5)
-                return np.hypot(decoded_errors(self.model_, moved, fields, self._l2_measure(fields))["l2"], known)
+                return np.hypot(self._l2_errors(moved, fields), known)
 
             return norms, errors
 
@@ -279,24 +268,18 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         X : array-like (n, p) or (n,)
             Parameters.
 
-        Returns
-        -------
-        ndarray (n,)
-            To be compared with `leverage_limit_`, which is 100.
+        {returns_leverage}
 
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError, ValueError, TypeError, AttributeError
-            Before `fit`, as `predict`, or if neither part has a leverage.
+        {raises}
+        AttributeError
+            If neither part has a leverage.
         """
         check_fitted(self, "regressor_")
         X = validate_data(self, as_columns(X, "X"), reset=False)
         with extrapolation_ignored():
             latents = self._latents_at(X)
-        found = [
-            in_limits(part.leverage(X if own else latents), part.leverage_limit_) for part, own in self._leverages()
-        ]
-        largest: _Values = FACTOR * np.max(found, axis=0)
+        found = [(part.leverage(X if own else latents), part.leverage_limit_) for part, own in self._leverages()]
+        largest: _Values = FACTOR * np.max([in_limits(*each) for each in found], axis=0)
         return largest
 
     leverage_limit_ = FACTOR
@@ -328,13 +311,13 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         check_fitted(self, "regressor_")
         part: Any = decoding_part(self.model_)
         found: Any = getattr(self.regressor_, "linear_map", None)
-        unknown = self.regressor_ if found is None else None
-        if self._angles() or not hasattr(part, "freeze"):
-            unknown = self.model_
-        if unknown is not None:
-            raise TypeError(f"{type(self).__name__} cannot be frozen: C does not know a {type(unknown).__name__}")
-        if found.basis.not_frozen:
-            raise TypeError(f"{type(self).__name__} cannot be frozen: {found.basis.not_frozen}")
+        if self._angles or not hasattr(part, "freeze"):
+            reason = f"C does not know a {type(self.model_).__name__}"
+        else:
+            unknown = f"C does not know a {type(self.regressor_).__name__}"
+            reason = unknown if found is None else found.basis.not_frozen
+        if reason:
+            raise TypeError(f"{type(self).__name__} cannot be frozen: {reason}")
         frozen: FrozenDecoder = part.freeze(**options, regressor=self)
         return frozen
 
@@ -350,13 +333,11 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         snapshots : array-like (n, M)
             True fields at these parameters.
 
-        {returns_score} {raises}
+        {returns_float} {raises}
         """
         check_samples(parameters=parameters, snapshots=snapshots)
         F = Rows.of(field_rows(self.model_, snapshots, name="snapshots"), "snapshots")
-        latents = self.latents(parameters)
-        errors = decoded_errors(self.model_, latents, F, self._l2_measure(F))
-        return -float(errors["l2"].mean())
+        return -float(self._l2_errors(self.latents(parameters), F).mean())
 
 
 def check_pairs(X: NDArray[np.float64], snapshots: Any) -> None:
@@ -441,13 +422,12 @@ def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
 
 def _warn_of_undetermined(parameters: _Values, latents: _Values) -> None:
     """Warn if snapshots of equal parameters have different latents."""
-    different = 1e-3  # documented, in standard deviations of the latents
     first, group = np.unique(parameters, axis=0, return_index=True, return_inverse=True)[1:]
-    apart = np.abs(latents - latents[first[np.ravel(group)]]).max(axis=1) > different * latents.std(axis=0).max()
-    rows = np.flatnonzero(apart)
+    others = first[np.ravel(group)]
+    # documented: 1e-3 standard deviations of the latents
+    rows = np.flatnonzero(np.abs(latents - latents[others]).max(axis=1) > 1e-3 * latents.std(axis=0).max())
     for row in rows[:1]:
-        other = first[np.ravel(group)[row]]
-        most = 6  # parameters in a message
+        other, most = others[row], 6  # parameters in a message
         values = ", ".join(f"{value:g}" for value in parameters[row, :most])
         values += ", ..." if parameters.shape[1] > most else ""
         warn_caller(

@@ -79,19 +79,15 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
         """
         check_samples(X=X, invariant_values=invariant_values)
         own, Y = self.split(X)
-        # values that are not finite are an error
         fields = finite_results(self.carried(own, Y, invariant_values, options))
         # a cell's value comes from others, so some cells need all of them
-        if cells is not None:
-            fields = fields[:, self._checked_cells(cells)]
-        else:
-            fields = self._in_shape(fields)
+        fields = self._in_shape(fields) if cells is None else fields[:, self._checked_cells(cells)]
         if out is None:
-            fields = self._field_shape.labelled(fields, cells)
+            out = self._field_shape.labelled(fields, cells)
         else:
             out = output(out, None, fields.shape)
             out[:] = fields.reshape(out.shape)
-        return with_error(fields if out is None else out, self, Y, return_error, coverage)
+        return with_error(out, self, Y, return_error, coverage)
 
     def split(self, X: Any) -> tuple[_Values, _Values]:
         """The registration's own latents (n, n_own), and those of the model inside."""

@@ -31,19 +31,15 @@ _Map = Callable[..., _Values]
 
 
 def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
-    """Of a decoder, a model or POD: the map from latents to fields, derivatives such as "jacobian", d and M.
-
-    The map is the one that has these derivatives: without the consistency steps of a model.
-    """
+    """Of a decoder, a model or POD: the map from latents to fields, derivatives such as "jacobian", d and M. The map is
+    the one that has these derivatives: without the consistency steps of a model."""
     if hasattr(decoder, "fit"):
         check_is_fitted(decoder)
     methods = [getattr(decoder, f"inverse_{name}", None) or getattr(decoder, name, None) for name in derivatives]
     decode: Any = getattr(decoder, "predict", None) or getattr(decoder, "inverse_transform", None)
     if None in (*methods, decode):
-        raise TypeError(
-            f"decoder must be a decoder or model with derivatives (`{'`, `'.join(derivatives)}`), got "
-            f"{type(decoder).__name__}"
-        )
+        needed = f"derivatives (`{'`, `'.join(derivatives)}`)"
+        raise TypeError(f"decoder must be a decoder or model with {needed}, got {type(decoder).__name__}")
     inner = decoder
     while hasattr(inner, "model_"):
         inner = inner.model_
@@ -291,16 +287,12 @@ class SampledModel:
         self.cells = layout.cells(self.cells)
         self.stencil = self.cells if self.stencil is None else layout.cells(self.stencil, "stencil: cells")
         self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
-        different = len(np.unique(self.cells))
-        if different < self._d:
-            raise ValueError(
-                f"cells must be at least as many different ones as there are latent coordinates, {self._d}, "
-                f"got {different}"
-            )
+        if (different := len(np.unique(self.cells))) < self._d:
+            raise ValueError(f"cells must be as many different ones as latent coordinates, {self._d}, got {different}")
         # measured: a derivative costs 0.6 to 1 times as much as the field (docs/reduced-models.md)
         k, part = len(self.cells), decoding_part(decoder)
-        whole = getattr(part, "bounds", None) is not None or isinstance(part, (ConservativeRegressor, FrozenDecoder))
-        whole = whole or isinstance(decoder, TangentDerivatives)
+        whole = isinstance(part, (ConservativeRegressor, FrozenDecoder)) or isinstance(decoder, TangentDerivatives)
+        whole = whole or getattr(part, "bounds", None) is not None
         decoded = (1 + self._d) * M if whole else len(self.stencil) + self._d * k
         if decoded >= M:
             more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
@@ -372,10 +364,8 @@ class SampledModel:
         if given.dtype.kind not in "biuf":
             raise TypeError(f"rhs(t, f) must return real numbers, got {given.dtype}")
         if given.shape != self.cells.shape:
-            raise ValueError(
-                f"rhs(t, f) must return df/dt at the {len(self.cells)} cells, shape {self.cells.shape}, "
-                f"got shape {given.shape}"
-            )
+            shape = f"df/dt at the {len(self.cells)} cells, shape {self.cells.shape}"
+            raise ValueError(f"rhs(t, f) must return {shape}, got shape {given.shape}")
         g: _Values = given.astype(np.float64, copy=False)
         for i in np.flatnonzero(~np.isfinite(g))[:1]:
             raise ValueError(f"rhs(t, f) must be finite, got {g[i]} at t = {t} for cells[{i}], cell {self.cells[i]}")

@@ -200,11 +200,9 @@ class ShiftRegistration(TangentDerivatives, Registration, Model):
 
 @quiet
 def shift_lines(lines: NDArray[Any], shift: NDArray[Any], low: Any = -np.inf, high: Any = np.inf) -> NDArray[Any]:
-    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; also complex ones.
-
-    The result keeps the limits `low` and `high`, numbers or (k, 1), where `lines` keep them, and 0 where no value is
-    negative.
-    """
+    """Periodic lines (n, k, N) of cell averages, shifted by `shift` (n,) cells conservatively; also complex ones. The
+    result keeps the limits `low` and `high`, numbers or (k, 1), where `lines` keep them, and 0 where no value is
+    negative."""
     # whole cells are moved by indexing, which changes no value; only the rest needs the reconstruction
     whole = np.floor(shift.real)
     part = (shift - whole)[:, None, None]

@@ -316,9 +316,7 @@ def _row(trial: _EncoderTrial) -> dict[str, Any]:
 
 class _EncoderSearch:
     """The search for an encoder by held-out errors, on at most 1000 of the samples; decoders are like the one given.
-
-    With so many steps of projection, or "auto".
-    """
+    With so many steps of projection, or "auto"."""
 
     def __init__(
         self,
@@ -331,11 +329,9 @@ class _EncoderSearch:
         classes: str | Iterable[str] | None = None,
     ) -> None:
         self._classes = _check_encoders(classes)
-        most = 1000  # documented; the time of a comparison grows with the cube
-        if len(F) > most:
-            rows = np.sort(rng.permutation(len(F))[:most])
-            F = F[rows]
-            labels = None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
+        if len(F) > 1000:  # documented; the time of a comparison grows with the cube
+            rows = np.sort(rng.permutation(len(F))[:1000])
+            F, labels = F[rows], None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
         self._fields, self._labels, self._alpha = F, labels, alpha
         self._projections: Sequence[Any] = _STEPS["projection"] if projection == "auto" else (projection,)
         self._weights: Any = decoder.cell_weights
@@ -370,11 +366,9 @@ class _EncoderSearch:
         return best
 
     def one_more(self, best: _EncoderTrial) -> float:
-        """About the least held-out error of encoders with one coordinate more, relative to the best encoder's.
-
-        Judged on the first two turns. NaN if the best error needs no improvement, if a search with max_components would
-        not try so many coordinates, or if none can be fitted.
-        """
+        """About the least held-out error of encoders with one coordinate more, relative to the best encoder's. Judged
+        on the first two turns. NaN if the best error needs no improvement, if a search with max_components would not
+        try so many coordinates, or if none can be fitted."""
         good, d = 0.01, best.encoder.n_components + 1
         if best.error <= good or d * _PER_COMPONENT > len(self._fields):
             return np.nan
@@ -490,33 +484,26 @@ class _EncoderSearch:
 
     def _best(self, errors, folds):
         """The best score of errors (k, n) on the samples of these folds, and of what row: the first that is as good."""
-        scores = [self._score(row, folds) for row in errors]
-        return min(scores), next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
-
-    def _score(self, errors: NDArray[np.float64], folds: Sequence[NDArray[np.intp]]) -> float:
-        """Score of errors on the samples of these folds; infinite where not all have been judged."""
         rows = np.concatenate(folds)
-        if not np.isfinite(errors[rows]).all():
-            return np.inf
-        parts = [np.flatnonzero(np.isin(rows, group)) for group in self._groups]
-        return score_of(errors[rows], [part for part in parts if len(part)])
+        parts = [part for group in self._groups if len(part := np.flatnonzero(np.isin(rows, group)))]
+        # infinite where not all have been judged
+        scores = [score_of(row[rows], parts) if np.isfinite(row[rows]).all() else np.inf for row in errors]
+        return min(scores), next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
 
 
 def _beside(encoder: Any) -> list[Any]:
     """Diffusion maps with larger and smaller widths, and with the other choice of eigenvectors; Isomap with more and
     fewer neighbours."""
-    finer = 1.4  # half a step of 2
+    proposals: list[dict[str, Any]] = []
     if isinstance(encoder, Isomap):
         k = encoder.n_neighbors
-        return [clone(encoder).set_params(n_neighbors=round(count)) for count in (k / finer, k * finer)]
-    if not isinstance(encoder, DiffusionMaps):
-        return []
-    width = encoder.epsilon_scale
-    proposals = [clone(encoder).set_params(epsilon_scale=w) for w in (width / finer, width * finer)]
-    if encoder.n_components > 1:
-        other = "leading" if encoder.select == "non-harmonic" else "non-harmonic"
-        proposals.append(clone(encoder).set_params(select=other))
-    return proposals
+        proposals += [{"n_neighbors": round(count)} for count in (k / 1.4, k * 1.4)]  # half a step of 2
+    elif isinstance(encoder, DiffusionMaps):
+        width = encoder.epsilon_scale
+        proposals += [{"epsilon_scale": w} for w in (width / 1.4, width * 1.4)]
+        if encoder.n_components > 1:
+            proposals.append({"select": "leading" if encoder.select == "non-harmonic" else "non-harmonic"})
+    return [clone(encoder).set_params(**proposal) for proposal in proposals]
 
 
 def _check_encoders(encoders: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -529,15 +516,12 @@ def _check_encoders(encoders: str | Iterable[str] | None) -> tuple[str, ...]:
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
     """Disjoint parts of about that share of the samples; with groups (0, 1, ...) of one, or of a tenth of them."""
-    most = 5 if labels is None else 10  # documented; each fits all encoders that are left
     if labels is None:
-        size = min(max(1, round(validation * n)), n - 2)
-        order = rng.permutation(n)
-        return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(most, n // size))]
+        size, order = min(max(1, round(validation * n)), n - 2), rng.permutation(n)
+        return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(5, n // size))]  # documented
     names = rng.permutation(labels.max() + 1)
-    parts = [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), most))]
-    fewest = 4  # of all samples; a model of fewer says nothing
-    if not (usable := [held for held in parts if n - len(held) >= fewest]):
+    parts = [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), 10))]  # documented
+    if not (usable := [held for held in parts if n - len(held) >= 4]):  # a model of fewer says nothing
         raise _too_few_outside(labels)
     return usable
 
@@ -586,10 +570,10 @@ def search_summary(result: Bunch) -> list[str]:
     >>> randsmap.tuning.search_summary(result)[-1].startswith("held-out relative L2 error ")
     True
     """
-    encoder, table = result.best_model_.encoder_, result.decoder_results_
+    table = result.decoder_results_
     decoders = [_decoder_in_words(table, i) for i in table.chosen.nonzero()[0]]
     return [
-        f"encoder: {encoder_in_words(encoder)}",
+        f"encoder: {encoder_in_words(result.best_model_.encoder_)}",
         f"decoder: {decoders[0] if len(decoders) == 1 else f'the median of {len(decoders)}:'}",
         *(f"  {text}" for text in decoders if len(decoders) > 1),
         result.best_model_.held_out_.in_words,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.utils import Bunch
 
@@ -97,19 +97,16 @@ def choose_parametric(
     # a search in each fit without a part would take five times as long, and choose few numbers
     settled = [ParametricModel(model.model, clone(model.regressor_.best_decoder_)) for model in fitted]
     held_out = [held_out_errors(candidate, snapshots, **options) for candidate in settled]
-    errors = [each.mean for each in held_out]
-    best = 0
+    errors, best = [each.mean for each in held_out], 0
     for index, error in enumerate(errors):
         # the error of one and the same model moves by a tenth from one division into folds to another
-        if error < 0.9 * errors[best]:
-            best = index
+        best = index if error < 0.9 * errors[best] else best
     fitted[best].held_out_ = judged(fitted[best], held_out[best], snapshots, X)
-    return Bunch(
-        best_model_=fitted[best],
-        held_out_errors_=np.array(errors),
-        best_index_=best,
-        repeated_values_=_repeated_values(X),
-    )
+    counts = [len(np.unique(column)) for column in X.T] if X.shape[1] > 1 else []
+    # a snapshot left out then has others at its value of a parameter
+    repeated = {j: count for j, count in enumerate(counts) if 1 < count <= len(X) / 3}
+    found = {"best_index_": best, "repeated_values_": repeated}
+    return Bunch(best_model_=fitted[best], held_out_errors_=np.array(errors), **found)
 
 
 def _plain_models(snapshots: Any, kept: dict[str, Any]) -> list[Any]:
@@ -126,10 +123,3 @@ def _plain_models(snapshots: Any, kept: dict[str, Any]) -> list[Any]:
         if (largest > 0).all() and (fields.min(axis=1) >= -round_off(rows.dtype) * largest).all():
             models.append(QuantileRegistration(ManifoldModel(POD(1.0, invariants=None)), **kept))
     return models
-
-
-def _repeated_values(X: NDArray[np.float64]) -> dict[int, int]:
-    """{parameter: number of its values} of those that take few values each; empty for a single parameter."""
-    counts = [len(np.unique(column)) for column in X.T]
-    most = len(X) / 3  # a snapshot left out then has others at its value of a parameter
-    return {j: count for j, count in enumerate(counts) if len(counts) > 1 and 1 < count <= most}

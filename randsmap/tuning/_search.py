@@ -244,10 +244,8 @@ def _groups(positions: list[dict[str, int]], with_model: bool) -> Iterator[tuple
 
 
 class _Validation:
-    """Errors on the validation fields of decoders that are fitted to the training fields.
-
-    With a `basis` decoders are judged by coordinates in it (see `field_span`).
-    """
+    """Errors on the validation fields of decoders that are fitted to the training fields. With a `basis` decoders are
+    judged by coordinates in it (see `field_span`)."""
 
     def __init__(self, train: Any, validation: Any, n_candidates: int, grid: Any, decoder: Any, weights: Any) -> None:
         (X_train, y_train), (X_val, y_val) = train, validation
@@ -269,11 +267,8 @@ class _Validation:
         self.sizes = field_norms(self.y_val, cell_weights=self._weights)
         self.usual = median_norm(self.sizes) or median_norm(field_norms(y_train, cell_weights=self._weights))
         names = {name.rpartition("__")[2] for name in grid}
-        self._undecided = (
-            not names & _SHAPING
-            and "decoder" not in grid
-            and not any(getattr(y, "dtype", None) in (np.float32, np.float16) for y in (y_train, y_val))
-        )
+        rounded = any(getattr(y, "dtype", None) in (np.float32, np.float16) for y in (y_train, y_val))
+        self._undecided = not names & _SHAPING and "decoder" not in grid and not rounded
         self._seed: int | None = None
 
     def begin(self, group: Sequence[Any]) -> None:
@@ -341,14 +336,11 @@ class _Validation:
     def _seed_features(self, decoder: Any) -> None:
         """Set the same `random_state` for all feature maps that have none: the final fit draws them again."""
         params = decoder.get_params()
-        if params.get("random_state") is not None:  # overrides those of the features
-            return
         names = [name for name in params if name.rpartition("__")[2] == "random_state"]
         inner = [name for name in names if name != "random_state"] or names
         free = [name for name in inner if params[name] is None]
-        if free:
-            if self._seed is None:
-                self._seed = int(check_random_state(None).randint(np.iinfo(np.int32).max))
+        if free and params.get("random_state") is None:  # which overrides those of the features
+            self._seed = self._seed or int(check_random_state(None).randint(1, np.iinfo(np.int32).max))
             decoder.set_params(**dict.fromkeys(free, self._seed))
 
     def _decide(self, decoder: Any, X_train: Any) -> None:
@@ -379,10 +371,8 @@ class _Validation:
 
 
 def _is_linear(decoder: Any, method: str) -> bool:
-    """True if the decoder's fields are weights of the training fields and a correction, and it has the method.
-
-    Of the classes themselves: a subclass may predict something else.
-    """
+    """True if the decoder's fields are weights of the training fields and a correction, and it has the method. Of the
+    classes themselves: a subclass may predict something else."""
     return type(decoder) in _LINEAR and hasattr(decoder, method)
 
 
@@ -392,25 +382,22 @@ def _is_lambda(value: Any) -> bool:
 
 def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
     """Number of functions of the latents that a decoder combines, about."""
+    rank = getattr(decoder, "rank", n)
     if getattr(decoder, "features", None) is not None:
         X = as_array(X_train, "X_train")
-        return int(clone(decoder.features).fit(X).transform(X[:1]).shape[1])
-    rank = getattr(decoder, "rank", n)
+        rank = int(clone(decoder.features).fit(X).transform(X[:1]).shape[1])
     return int(rank) if isinstance(rank, numbers.Integral) else n
 
 
 def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int, *, few: bool) -> bool:
     """True if coordinates in a span of n dimensions save time, or if it costs little to find out whether there are few.
-
     Costs are numbers of multiplications: 50 and 100 for each number of the fields, since passes over them (centring,
-    norms, projection) take as long.
-    """
+    norms, projection) take as long."""
     method = "dual" if n < P else "primal"
     fit = operations(method, n, P, M, 1) + 50 * n * M
     direct = n_candidates * (fit + n_val * P * M + 100 * n_val * M)
     if few:
-        fewest = 1 << 17  # numbers in the fields: fits to fewer take a millisecond
-        return n * M >= fewest and 10 * n * min(n, M) * M < direct
+        return n * M >= 1 << 17 and 10 * n * min(n, M) * M < direct  # fits to fewer numbers take a millisecond
     # a candidate has weights, solved for as fields of n_val cells, and their products with coordinates
     weights = operations(method, n, P, n_val, 1) + n_val * (n * P + n**2)
     factorisation = (3 * n**2 + 4 * n * n_val + 50 * n) * M
@@ -505,10 +492,8 @@ def leave_one_out(
     if hasattr(decoder, "round_off") and max(lambdas.min(), hat.squares.min()) < 10 * decoder.round_off(points):
         hat.uncertain.update(range(len(F)))
     if hat.uncertain:
-        warn_caller(
-            f"the errors of rows {sorted(hat.uncertain)[:6]} depend on round-off: with so small a regularization the "
-            "other rows hardly determine their fields"
-        )
+        why = "with so small a regularization the other rows hardly determine their fields"
+        warn_caller(f"the errors of rows {sorted(hat.uncertain)[:6]} depend on round-off: {why}")
     best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
         errors_=errors,
@@ -528,15 +513,11 @@ def _refitted(decoder: Any, points: _Values, F: _Values, held: NDArray[np.intp],
 
 def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
     if isinstance(decoder, type) or not hasattr(decoder, "spectrum"):
-        raise TypeError(
-            "decoder must be an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder, which are ridge "
-            f"regressions, got {decoder!r}"
-        )
+        known = "an RFNNDecoder, a RANDSMAPDecoder or a KernelDecoder"
+        raise TypeError(f"decoder must be {known}, which are ridge regressions, got {decoder!r}")
     if getattr(decoder, "constraint", "everywhere") == "training":
-        raise ValueError(
-            "constraint='training' has no leave-one-out error in closed form: the "
-            "constraint at the other points depends on the point left out"
-        )
+        reason = "the constraint at the other points depends on the point left out"
+        raise ValueError(f"constraint='training' has no leave-one-out error in closed form: {reason}")
     if getattr(decoder, "bounds", None) is not None:
         raise ValueError("a decoder with bounds has no leave-one-out error in closed form: use bounds=None")
     if regularizations is None:
