@@ -2,7 +2,7 @@
 # The compiled code under sanitizers, at every instruction level that this machine has.
 #
 #     CC=clang tools/sanitize.sh                        # C tests; CC: gcc (default) or clang
-#     tools/sanitize.sh --python PYTHON                 # GCC: also pytest -m kernels, with extension modules built so
+#     tools/sanitize.sh --python PYTHON                 # GCC: also pytest -m kernels (highest level), with modules built so
 #     tools/sanitize.sh --python PYTHON --fuzz SECONDS  # and tools/fuzz.py for so long, shared by the levels
 #     tools/sanitize.sh --threads --python PYTHON       # GCC: races, see below
 #
@@ -81,12 +81,9 @@ for level in "${levels[@]}"; do
     sanitized "$level" "${pytest[@]}" "$tests/test_threads.py"
     continue
   fi
-  marks=kernels ignored=()
-  if [ "$level" != "${levels[0]}" ]; then # tests that take each level in turn, or none, did so in the first run
-    marks='kernels and not slow'
-    ignored=("$tests"/test_{alignment,blas,parallel,ridge,threads}.py)
+  if [ "$level" = "${levels[0]}" ]; then # the loops of the others have the tests in C, `level` in these, and the inputs below
+    sanitized "$level" "${pytest[@]}" -m kernels "$tests"
   fi
-  sanitized "$level" "${pytest[@]}" -m "$marks" "${ignored[@]/#/--ignore=}" "$tests"
   if [ "$seconds" != 0 ]; then
     sanitized "$level" "$python" "$tools/fuzz.py" --seconds $((seconds / ${#levels[@]}))
   fi
