@@ -126,9 +126,9 @@ def autotune(
     random_state : int, RandomState instance or None, default=None
         For the choice of held-out samples. None: 0.
     n_samples : int or None, default=None
-        Choose the encoder, which is fitted to these alone, and find errors among so many of the snapshots, of each
-        group its share; the decoder is an `AutoDecoder` of all. None: all. Of a dask array they choose the decoder,
-        too, one that takes batches (random features), which is fitted to all, part by part; None: 2000.
+        Select the encoder, which is fitted to these alone, and find errors among this many of the snapshots, with a
+        share of each group. The decoder is an `AutoDecoder` of all. None: all. Of a dask array they also select the
+        decoder, one with random features, which is fitted to all, part by part; None: 2000.
 
     Returns
     -------
