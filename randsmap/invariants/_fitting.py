@@ -38,28 +38,23 @@ class InvariantParameters:
     Parameters
     ----------
     invariants
-        Linear invariants C to preserve. "mass": the sum of the cells, weighted by cell_weights if they are given.
-        "auto": mass where all training fields have it to `invariant_tol`, or `invariant_values` gives it; otherwise
-        none. `invariants_.in_words` says which. If all fields but a few have it, because of noise or of one wrong
-        field, it warns. Batches and parts decide by their first fields. An array holds one invariant per column; for
-        fields of a shape it may have (*shape,) or (*shape, q). Dependent or zero columns are allowed (a warning names a
-        column that is dropped although it is not dependent to round-off). None: no invariant, only the constant cells.
+        Linear invariants C^T f = m that every decoded field satisfies. "mass": the sum over all cells, weighted by
+        cell_weights. "auto": the mass if all training fields have the same, or if `invariant_values` gives it;
+        otherwise none (`invariants_.in_words` says which). An array (M,), (M, q) or (*shape, q) holds one invariant per
+        column; dependent columns are dropped. None: no invariants. Constant cells are exact in each case.
     invariant_values
         Values m of the invariants. None: the mean over the training fields.
     invariant_tol
         The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4 for float32 and
-        1e-2 for float16 fields. Below 1.0 every decoded field gets the one m, whatever its own values. From 1.0 on
-        nothing is required of the fields: without `invariant_values` each has its own values (in- and outflow).
-        Decoding latents then needs `invariant_values`; where fields are reconstructed or compared, their own are taken.
+        1e-2 for float16 fields. From 1.0 on they need not: without `invariant_values`, each field has its own values
+        (in- and outflow), and decoding latents needs them.
     cell_weights
-        Positive weights, such as cell volumes, of the norm of fields: in it the correction is smallest, and errors are
-        measured. They may have the fields' shape. In a `ManifoldModel`, None means those of the encoder.
+        Positive weights, such as cell volumes. They define the mass, the norm of the correction and of all errors. In a
+        `ManifoldModel`, None means those of the encoder.
     bounds
-        Bounds of every decoded field, which hold exactly, in one projection with the invariants. Each bound is a
-        number, one value per cell (in the fields' shape if they have one; infinite where a cell has none), or None;
-        "nonnegative" is (0, None). At most 8 independent invariants may share cells, of at most 64. The training
-        fields must be within the bounds up to 1e-12 of the largest value of a field (1e-5 for float32, 1e-2 for float16
-        fields), and constant cells exactly.
+        Bounds of every decoded field, exact, in one projection with the invariants. Each is a number, one value per
+        cell (infinite for none), or None; "nonnegative" is (0, None). At most 8 independent invariants may share cells,
+        of at most 64. The training fields must lie within the bounds.
 
     Attributes
     ----------
