@@ -79,7 +79,7 @@ def test_the_release_expects_the_wheels_that_are_configured():
     [
         ("lib/librandsmap.so.1", 0, None),
         ("_kernels/features.cpython-311-x86_64-linux-gnu.so", 0, r"features.* exports \['fmi3.*, not \['PyInit_"),
-        ("lib/librandsmap.so.1", 3_000_000, "bytes, more than 2500000"),
+        ("lib/librandsmap.so.1", 3_000_000, "bytes, more than 3000000"),
     ],
 )
 def test_wheels_that_export_too_much_or_are_too_large_are_refused(tmp_path, capsys, name, padding, message):
