@@ -258,11 +258,11 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     bias, cells = np.array(part("bias")), part("constant_cells")
     if cells is not None:  # exactly, to whatever the coefficients were rounded
         bias[:, cells[0]] = part("constant_values")
-    for name in filter(lambda name: part(name) is not None, ("coefficients", "factor", "modes")):
+    for name in filter(lambda name: part(name) is not None, ("coefficients", "factor", "start", "modes")):
         matrix = np.array(part(name))
-        if cells is not None and name != "factor":
+        if cells is not None and name not in ("factor", "start"):
             matrix[:, cells[0]] = 0
-        f = add("MatMul", f, matrix)
+        f = add("Add" if name == "start" else "MatMul", f, matrix)
     f = add("Add", f, bias)
     C, values = part("invariants"), part("values")
     if C is not None and len(C):

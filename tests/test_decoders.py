@@ -42,6 +42,74 @@ def phi(decoder, Y):
     return np.hstack([np.ones((len(Y), 1)), decoder.features_.transform(np.asarray(Y, float))])
 
 
+# -- Single precision ------------------------------------------------------------------------------
+SINGLE = {
+    "features": RANDSMAPDecoder(FourierFeatures(0.5, n_features=900), random_state=0, bounds=(0, None)),
+    "transformer": RFNNDecoder(PolynomialFeatures(3)),
+    "modes": RANDSMAPDecoder(random_state=0, output_rank=8),
+    "kernel": KernelDecoder(length_scale=0.5, invariants="mass", bounds=(0, None)),
+    "harmonics": DoubleDiffusionMapsDecoder(rank=12),
+    "blend": randsmap.BlendedDecoder([KernelDecoder(length_scale=s) for s in (0.3, 0.6)], invariants="mass"),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_coefficients_in_single_precision(name, tmp_path):
+    Y, F = problem(n=80, M=1000)
+    Z = np.random.default_rng(1).uniform(size=(30, 2))
+    wide, narrow = (clone(SINGLE[name]).set_params(dtype=dtype).fit(Y, F) for dtype in ("float64", "float32"))
+    exact, fields, cells = wide.predict(Z), narrow.predict(Z), np.array([4, 0, 999])
+    A = narrow.linear_map.A
+    assert A.dtype == np.float32
+    assert 2 * A.nbytes == wide.linear_map.A.nbytes
+
+    def same(a, b):
+        return 0 < abs(a - b).max() < 1e-5 * abs(b).max()
+
+    assert same(fields, exact)
+    assert same(narrow.predict(Z[:5]), exact[:5])
+    assert same(narrow.predict(Z, cells=cells), exact[:, cells])
+    for values in ((), (np.ones(2),), (F[0],)):
+        method = ("jacobian", "jvp", "vjp")[len(values) and 1 + (len(values[0]) > 2)]
+        assert same(getattr(narrow, method)(Z, *values), getattr(wide, method)(Z, *values))
+    if getattr(narrow, "invariants", None) is not None:
+        assert violation(fields, np.ones((1000, 1)), np.ones(1)) < 4 * EPS
+        assert (fields[:, 4] == 0).all()
+    if getattr(narrow, "bounds", None) is not None:
+        assert fields.min() >= 0
+    others = [pickle.loads(pickle.dumps(narrow))]
+    if name != "transformer":
+        save(narrow, tmp_path / "model.npz")
+        others.append(randsmap.persistence.load(tmp_path / "model.npz"))
+        frozen = narrow.freeze()
+        assert frozen.precision == "float32"
+        assert (frozen.predict(Z[:5]) == narrow.predict(Z[:5])).all()
+        assert frozen.nbytes < 0.75 * wide.freeze().nbytes
+    for other in others:
+        assert other.dtype == "float32"
+        assert (other.predict(Z) == fields).all()
+    assert (narrow.set_params(dtype="float64").fit(Y, F).predict(Z) == exact).all()
+
+
+def test_batches_in_single_precision():
+    Y, F = problem(n=3000)
+    given = {"latent_scale": None, "random_state": 0, "regularization": 1e-3}
+    decoders = [RANDSMAPDecoder(FourierFeatures(0.3, n_features=200), dtype=t, **given) for t in ("float64", "float32")]
+    wide, narrow = (decoder.partial_fit(Y[:2048], F[:2048]).partial_fit(Y[2048:], F[2048:]) for decoder in decoders)
+    assert narrow.coef_.dtype == np.float32
+    assert (narrow.coef_ == wide.coef_.astype(np.float32)).all()
+    assert violation(narrow.predict(Y), np.ones((30, 1)), np.ones(1)) < 4 * EPS
+
+
+def test_coefficients_that_cancel_are_not_rounded():
+    Y, F = problem(n=80)
+    decoder = KernelDecoder(length_scale=2.0, regularization=1e-10).fit(Y, F)
+    before = decoder.predict(Y)
+    with pytest.raises(ValueError, match="dtype='float32' decodes .* coefficients cancel"):
+        decoder.set_params(dtype="float32").fit(Y, F)
+    assert (decoder.predict(Y) == before).all()
+
+
 # -- Conservation ----------------------------------------------------------------------------------
 
 

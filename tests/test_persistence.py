@@ -606,7 +606,8 @@ def set_array(name, make):
     [
         (set_array("decoder_._fitted.coefficients", lambda a: a[:-1]), "coefficients: length P"),
         (set_array("decoder_._fitted.coefficients", lambda a: a[:, :-1]), "coefficients of 11 cells"),
-        (set_array("decoder_._fitted.coefficients", lambda a: a.astype(np.float32)), "float64, got float32"),
+        (set_array("decoder_._fitted.coefficients", lambda a: a.astype(np.float16)), "float64, got float16"),
+        (set_array("decoder_._fitted.points", lambda a: a.astype(np.float32)), "float64, got float32"),
         (set_array("decoder_._fitted.coefficients", lambda a: np.where(a == a[2, 3], np.nan, a)), "finite"),
         (set_array("decoder_._fitted.coefficients", lambda a: np.where(a == a[2, 3], -np.inf, a)), "finite"),
         (set_array("decoder_._fitted.coefficients", lambda a: a.ravel()), "2 dimension"),

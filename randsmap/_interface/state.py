@@ -37,7 +37,7 @@ def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> 
 class Array:
     """A contiguous array of float64 (finite, unless `infinite`), np.intp or bool; of no length 0, unless `empty`.
 
-    low, high: bounds of its values, numbers or names of lengths.
+    low, high: bounds of its values, numbers or names of lengths. single: float32 will do.
     """
 
     def __init__(
@@ -49,12 +49,13 @@ class Array:
         infinite: bool = False,
         empty: bool = False,
         optional: bool = False,
+        single: bool = False,
     ) -> None:
         self.shape, self.dtype, self.low, self.high = shape, np.dtype(dtype), low, high
-        self.infinite, self.empty, self.optional = infinite, empty, optional
+        self.infinite, self.empty, self.optional, self.single = infinite, empty, optional, single
 
     def check(self, value: Any, lengths: _Lengths) -> None:
-        if type(value) is not np.ndarray or value.dtype != self.dtype:
+        if type(value) is not np.ndarray or value.dtype not in (self.dtype, np.float32 if self.single else self.dtype):
             given = getattr(value, "dtype", type(value).__name__)
             raise ValueError(f"it must be an array of {self.dtype}, got {given}")
         if value.ndim != len(self.shape):

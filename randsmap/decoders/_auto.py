@@ -579,6 +579,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             invariant_tol=self.invariant_tol,
             cell_weights=self.cell_weights,
             bounds=self.bounds,
+            dtype=self.dtype,
         ).fit(X, np.asarray(y)[:, None] if self.field_shape_ == () else y)
         if labels is not None:
             self.best_decoder_ = holding(self.best_decoder_, replace(self.best_decoder_.fitted, groups=labels))

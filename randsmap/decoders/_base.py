@@ -23,7 +23,7 @@ from randsmap._interface.parameters import check_choice, estimator, parameter
 from randsmap._interface.state import Count, Part, restored_on_error
 from randsmap._interface.texts import shared_texts
 from randsmap._linalg.products import multiply
-from randsmap._linalg.rows import Rows
+from randsmap._linalg.rows import Rows, spread_rows
 from randsmap._linalg.scales import error_scales, in_norm, standard_deviations
 from randsmap._linalg.svd import FactoredRows
 from randsmap._parallel import blas_threads
@@ -258,6 +258,7 @@ class Fit:
     leverage: Any
     training_points: Any  # (n, d) as given, or some of them
     invariants: Any = None
+    bias: Any = None  # (M,) of coefficients in single precision, which have it rounded
     # for the error bar: labels (n,) of points that are left out together; coordinates of the training fields, if these
     # are not known otherwise, of up to 2000 points; distances of the fields from those with such coordinates
     groups: Any = None
@@ -283,9 +284,7 @@ class Fit:
         """Norms of the fields of some training points; errors of what their coordinates miss, left out alone or (1) in
         blocks."""
         X, weights = self.training_points[rows], getattr(self.invariants, "cell_weights", None)
-        # fields whose invariants vary are decoded with their own alone
-        free: Any = self if self.invariants is None else replace(self, invariants=None)  # type: ignore[type-var]
-        fields = (in_norm(free.decode(X[i : i + 256]), weights) for i in range(0, len(X), 256))
+        fields = (in_norm(self.free.decode(X[i : i + 256]), weights) for i in range(0, len(X), 256))
         norms = error_scales(np.concatenate([np.linalg.norm(F, axis=1) for F in fields]))
         rest = 0.0 if self.truncated is None else self.truncated
         return norms, lambda missed, _: np.hypot(np.linalg.norm(missed, axis=1), rest) / norms
@@ -313,6 +312,31 @@ class Fit:
     def trust(self) -> TrustRegion:
         """The surroundings of the training points. A search fits many decoders for which it is not needed."""
         return TrustRegion(self.training_points)
+
+    @property
+    def free(self) -> Any:
+        """The fit without invariants: fields whose invariants vary are decoded with their own alone."""
+        return self if self.invariants is None else replace(self, invariants=None)  # type: ignore[type-var]
+
+    @quiet
+    def rounded(self, dtype: str) -> Any:
+        """The fit with coefficients of that type; ValueError if training points' fields then miss more than 1e-5."""
+        if dtype == "float64" or self.bias is not None:
+            return self
+        names = [name for name in ("coefficients", "synthesis", "expanded") if getattr(self, name, None) is not None]
+        bias = self.linear_map.coefficients["bias"].copy()
+        some = spread_rows(len(self.training_points), min(max((1 << 24) // len(bias), 16), 256))
+        X, weights, allowed = self.training_points[some], getattr(self.invariants, "cell_weights", None), 1e-5
+        exact, error = self.free.decode(X), np.inf
+        for chosen in (names, names[1:])[: len(names)]:  # what combines functions to few modes may cancel
+            new: Any = replace(self, bias=bias, **{each: getattr(self, each).astype(np.float32) for each in chosen})  # type: ignore[type-var]
+            error = min(error, scaled_l2(exact, new.free.decode(X), cell_weights=weights).max())
+            if error <= allowed:
+                return new
+        raise ValueError(
+            f"dtype='float32' decodes training points' fields to {error:.1e} of their norm, expected {allowed:.0e}: "
+            "the coefficients cancel. Use output_rank (random features), a larger regularization, or dtype='float64'"
+        )
 
     def prepare(self) -> Any:
         """Make what the first decoded row would wait for."""
@@ -395,7 +419,7 @@ class HoldsFit:
         """`fit` with more arguments that have an entry for each sample."""
         with restored_on_error(self):
             check_samples(X=X, y=y, **more)
-            fitted = self.fit_state(X, y, **more)
+            fitted = self.fit_state(X, y, **more).rounded(getattr(self, "dtype", "float64"))
             # `predict` then changes nothing, and threads may share the decoder
             fitted.prepare()
             self._fitted, self.calibrated_ = fitted, None
@@ -465,12 +489,23 @@ class HoldsFit:
 
 
 @shared_texts
+@estimator
 class LinearDecoder(HoldsFit, FieldOutputMixin):
     """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants.
 
     A subclass that is linear in the fields has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
     arrays; for others `check_available` says why there is none.
+
+    Parameters
+    ----------
+    dtype
+        Of the coefficients, all but the bias. "float32" halves their memory, and of many points the time of the matrix
+        product; fields differ by some 1e-7 of |phi(y)| |A|, at training points by at most 1e-5 of their norms, or `fit`
+        raises ValueError. Invariants, bounds and constant cells are kept as exactly: fields and their projection are
+        float64, as is the fit itself.
     """
+
+    dtype: str = parameter(str, default="float64", words=("float64", "float32"))
 
     coef_ = of_fit("coefficients")
 

@@ -74,7 +74,7 @@ class BlendFit(Fit):
     """
 
     decoders: list[Any] = saved(Part("predict", many=True, n_in="d", n_out="r"))  # fitted parts
-    coefficients: _Values = saved(Array("r+1", "M"))  # mean field, directions that keep the invariants
+    coefficients: _Values = saved(Array("r+1", "M", single=True))  # mean field, directions that keep the invariants
     points: _Values = saved(Array("n", "d"))  # training points in units of `latent_scale`
     latent_scale: _Values = saved(Array("d", low=np.finfo(float).smallest_subnormal))
     coordinates: _Values = saved(Array("n", "r"))  # of the training fields
@@ -82,6 +82,7 @@ class BlendFit(Fit):
     limit: float | None = saved(Parameter(float, low=0, words=(None,)))
     smoothing: float = saved(Parameter(float, low=0))  # see `geometric_median`
     invariants: AffineInvariants = saved(Part(AffineInvariants, M="M"))
+    bias: Any = saved(Array("M", optional=True), default=None)
     groups: Any = saved(Array("n", dtype=np.intp, low=0, optional=True), default=None)
 
     training_points = property(lambda self: self.points * self.latent_scale)
@@ -127,7 +128,7 @@ class BlendFit(Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         known = None not in self.maps
-        return LinearMap(self._median(known) if known else self, self.coefficients, self.invariants)
+        return LinearMap(self._median(known) if known else self, self.coefficients, self.invariants, None, self.bias)
 
     def _median(self, known):
         """The functions of C: the median of what the parts decode or, where one is unknown, of what it is given."""

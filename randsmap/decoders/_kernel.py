@@ -46,7 +46,8 @@ class KernelFit(_base.Fit):
     centre: _Values | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
     free_bias: bool = saved(Parameter(bool))  # the constant is not penalised
     points: _Values = saved(Array("n", "d"))  # training points in units of the lengths
-    coefficients: Any = saved(Array("P+1", "M"), default=None)  # A (n+1, M), with a tail (n+d+1, M)
+    coefficients: Any = saved(Array("P+1", "M", single=True), default=None)  # A (n+1, M), with a tail (n+d+1, M)
+    bias: _Values | None = saved(Array("M", optional=True), default=None)
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
     solver: str = saved(Parameter(str, words=("cholesky", "eigenvalues", "sums")), default="")
     regularization: float = saved(Parameter(float, low=0), default=0.0)
@@ -104,7 +105,7 @@ class KernelFit(_base.Fit):
     @cached_property
     def linear_map(self) -> LinearMap:
         basis = kernel_basis(self.radial, self.points, self.lengths, self.centre)
-        return LinearMap(basis, self.coefficients, self.invariants)
+        return LinearMap(basis, self.coefficients, self.invariants, None, self.bias)
 
     @cached_property
     def leverage(self) -> Leverage:
@@ -373,11 +374,12 @@ class HarmonicFit(_base.Fit):
     # width of the Gaussian kernel k, in units of `latent_scale`
     epsilon: float = saved(Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]))
     eigenvalues: _Values = saved(Array("r", low=0))
-    coefficients: _Values = saved(Array("r+1", "M"))  # A, the first row the bias
+    coefficients: _Values = saved(Array("r+1", "M", single=True))  # A, the first row the bias
     latent_scale: _Values = saved(Array("d", low=_SMALLEST))
     points: _Values = saved(Array("n", "d"))  # training points in units of the latents
     weights: Any = saved(Array("n", "r", optional=True))  # W; None if W A is cheaper
-    expanded: _Values | None = saved(Array("n+1", "M", optional=True), default=None)  # then that product
+    expanded: _Values | None = saved(Array("n+1", "M", optional=True, single=True), default=None)  # that product
+    bias: _Values | None = saved(Array("M", optional=True), default=None)
     invariants: Any = saved(Part(AffineInvariants, M="M"), default=None)
     sketch: _Values | None = saved(Array("n", "k", optional=True), default=None)
 
@@ -399,7 +401,7 @@ class HarmonicFit(_base.Fit):
         basis = kernel_basis(self.radial, self.points, self.latent_scale)
         A = self.coefficients if self.expanded is None else self.expanded
         combinations = None if self.weights is None else np.vstack([np.zeros((1, self.rank)), self.weights])
-        return LinearMap(basis, A, self.invariants, combinations)
+        return LinearMap(basis, A, self.invariants, combinations, self.bias)
 
     @cached_property
     def leverage(self) -> Leverage:

@@ -302,7 +302,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
 
         def fitted(regularization):
             given = check_number(regularization, "regularization", low=0)
-            return _base.holding(fresh, fit_with(given)).set_params(regularization=regularization)
+            return _base.holding(fresh, fit_with(given).rounded(self.dtype)).set_params(regularization=regularization)
 
         return fitted
 
@@ -460,7 +460,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         if self._fitted is None:
             if self._sums is None:
                 check_is_fitted(self)
-            self._fitted = self._stream.solve(ridge.batch_regularization(self), self.solver)
+            self._fitted = self._stream.solve(ridge.batch_regularization(self), self.solver, self.dtype)
         return self
 
     # -- What needs no fields ----------------------------------------------------------------------------

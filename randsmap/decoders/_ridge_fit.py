@@ -40,14 +40,15 @@ class RidgeFit(Fit):
     free_bias: bool = saved(Parameter(bool))  # the bias is not penalised
     projected: bool = saved(Parameter(bool))  # every decoded field, on the invariants
     invariants: AffineInvariants | None = saved(Part(AffineInvariants, optional=True, M="M"), default=None)
-    synthesis: _Values | None = saved(Array("K+1", "M", optional=True), default=None)  # [mean; U^T] (r+1, M)
+    synthesis: _Values | None = saved(Array("K+1", "M", optional=True, single=True), default=None)  # [mean; U^T]
     points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
     sketch: _Values | None = saved(Array("s", "k", optional=True), default=None)  # of up to 2000 points
     truncated: _Values | None = saved(Array("s", low=0, optional=True), default=None)  # what modes miss
     n_samples: int = saved(Parameter(int, low=1), default=0)
     weights: _Values | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
     # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `completed`
-    coefficients: Any = saved(Array("P+1", "K"), default=None)
+    coefficients: Any = saved(Array("P+1", "K", single=True), default=None)
+    bias: _Values | None = saved(Array("M", optional=True), default=None)
     solver: str = saved(Parameter(str, words=_SOLVERS), default="")
     n_iter: int = saved(Parameter(int, low=0), default=1)
     rank: int | None = saved(Parameter(int, low=0, words=(None,)), default=None)
@@ -99,10 +100,10 @@ class RidgeFit(Fit):
         sums.merge(other.sums)
         return replace(self, sums=sums, running=running, invariants=invariants)
 
-    def solve(self, regularization: float, solver: str) -> RidgeFit:
+    def solve(self, regularization: float, solver: str, dtype: str) -> RidgeFit:
         """The fit to all batches."""
         fit = replace(self, points=self.sums.sample, n_samples=self.sums.n)
-        return fit.completed(self.sums.solve(regularization, solver), regularization)
+        return fit.completed(self.sums.solve(regularization, solver), regularization).rounded(dtype)
 
     # -- What is made of it ------------------------------------------------------------------------
     @property
@@ -125,8 +126,8 @@ class RidgeFit(Fit):
     def linear_map(self) -> LinearMap:
         basis, projected = feature_basis(self.features), self.invariants if self.projected else None
         if self.synthesis is None:
-            return LinearMap(basis, self.coefficients, projected)
-        return LinearMap(basis, self.synthesis, projected, self.coefficients)
+            return LinearMap(basis, self.coefficients, projected, None, self.bias)
+        return LinearMap(basis, self.synthesis, projected, self.coefficients, self.bias)
 
     def left_out(self, G, groups=None):
         X, weights, n = self.points, self.weights, len(self.points)

@@ -455,14 +455,17 @@ def freeze(
         raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}. {OTHERWISE}")
     if linear.basis.kind == _kernel.MIXTURE:
         precision = "float64"  # rounded rows would have another mass
+    if linear.is_single:
+        precision = "float32"
     if latents is not None:
         points = around = as_array(latents, "latents", (None, linear.basis.n_components))
     box = None if around is None else np.stack([around.min(axis=0), around.max(axis=0)])
     arrays, basis = dict(linear.coefficients), linear.basis
-    if is_table or precision == "float32" or tol is not None:
+    if is_table or (precision == "float32" and not linear.is_single) or tol is not None:
         weights = getattr(linear.invariants, "cell_weights", None)
         # errors are those in the norm of the cell weights
-        unprojected = LinearMap(linear.basis, in_norm(linear.A, weights), None, linear.combinations)
+        bias = in_norm(linear.coefficients["bias"][None], weights)[0]
+        unprojected = LinearMap(linear.basis, in_norm(linear.A, weights), None, linear.combinations, bias)
         arrays, dtype = dict(unprojected.coefficients), np.dtype(precision)
         if precision == "float32" or not is_table:
             X = _sample(points, box, linear.n_cells)
@@ -549,7 +552,9 @@ def _reduced(unprojected, basis, coefficients, X, dtype, tol):
     allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf
     for candidate in _candidates(basis, coefficients, X, exact, dtype, tol):
-        error = scaled_l2(exact, LinearMap.of(map_arrays(basis, candidate)).fields(X)).max()
+        arrays: Any = map_arrays(basis, candidate)
+        image = arrays if dtype == np.float64 else assembled(arrays)  # whose sums are all of doubles
+        error = scaled_l2(exact, LinearMap.of(image).fields(X)).max()
         if error <= allowed:
             return candidate
         best = min(best, error)
@@ -576,14 +581,14 @@ def _candidates(functions, coefficients, X, exact, dtype, tol):
             factor = coefficients["coefficients"] @ modes.T
         combined = {"bias": np.zeros(rank), "coefficients": factor}
         coordinates = LinearMap.of(map_arrays(functions, combined)).fields(X)
-        bias = mean - coordinates.mean(axis=0) @ modes
-        yield from _roundings({"bias": bias, "factor": factor, "modes": modes}, dtype)
+        start = -coordinates.mean(axis=0)
+        yield from _roundings({"bias": mean, "start": start, "factor": factor, "modes": modes}, dtype)
     if tol is not None:
         yield from _roundings(coefficients, dtype)
 
 
-def _rounded(coefficients, dtype, kept=("bias",)):
-    """The same in numbers of this type, except for the bias."""
+def _rounded(coefficients, dtype, kept=("bias", "start")):
+    """The same in numbers of this type, except for the bias and the start."""
     return {name: a if name in kept else a.astype(dtype, copy=False) for name, a in coefficients.items()}
 
 
@@ -592,7 +597,7 @@ def _roundings(coefficients, dtype):
     may cancel."""
     yield _rounded(coefficients, dtype)
     if "modes" in coefficients and dtype == np.float32:
-        yield _rounded(coefficients, dtype, kept=("bias", "factor"))
+        yield _rounded(coefficients, dtype, kept=("bias", "start", "factor"))
 
 
 def _modes(G, sizes, tol):

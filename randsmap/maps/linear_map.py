@@ -302,8 +302,11 @@ def map_arrays(
     return found | maps
 
 
-def _map_of_cells(basis, A, invariants, combinations, cells):
+def _map_of_cells(basis, A, invariants, combinations, bias, cells):
     """The map to these cells (k,)."""
+    if A.dtype != np.float64:
+        A = A.astype(np.float64)
+        A[0] = bias
     if invariants is None:
         return LinearMap(basis, np.ascontiguousarray(A[:, cells]), None, combinations)
     # the projection is a correction of A
@@ -350,8 +353,8 @@ class LinearMap:
 
     `basis` is a `Basis` or what the module describes, the first row of A (P+1, M) the bias, which mixtures do without.
     With `combinations` B (P+1, r) fields are [1 | [1 | phi(y)] B] A of A (r+1, M): B gives their coordinates in few
-    modes. The C structure of rk_image.h does the work, and checks that the shapes fit; `of` opens the same structure in
-    the memory of an image.
+    modes. If A is in single precision, so are products with it, but not their sums and the `bias` (M,). The C structure
+    of rk_image.h does the work and checks the shapes; `of` opens the same structure in the memory of an image.
     """
 
     # of an image, whose arrays only C reads
@@ -359,20 +362,29 @@ class LinearMap:
     A: Any = None
     invariants: AffineInvariants | None = None
     _evaluate: Any = None
-    _varying, _whole = False, True
+    is_single, _varying, _whole = False, False, True
 
     def __init__(
-        self, basis: Any, A: _Values, invariants: AffineInvariants | None = None, combinations: _Values | None = None
+        self,
+        basis: Any,
+        A: NDArray[Any],
+        invariants: AffineInvariants | None = None,
+        combinations: NDArray[Any] | None = None,
+        bias: _Values | None = None,
     ) -> None:
         # a view, so that reshaping the caller's array cannot change this one
-        A, B = np.require(A, np.float64, ["C", "A"]).view(), combinations
+        A = np.require(A, np.float32 if A.dtype == np.float32 else np.float64, ["C", "A"]).view()
+        B, self.is_single = combinations, A.dtype == np.float32
         self.basis, self.A, self.invariants, self.combinations = basis, A, invariants, B
+        if bias is None:
+            bias = A[0].astype(np.float64, copy=False)
         # bias and coefficients, or two factors of them, of the fields
-        self.coefficients = {"bias": A[0], "coefficients": A[1:]}
+        self.coefficients = {"bias": bias, "coefficients": A[1:]}
         if getattr(basis, "kind", None) == _kernel.MIXTURE:
             self.coefficients = {"bias": np.zeros(A.shape[1]), "coefficients": A}
         if B is not None:
-            self.coefficients = {"bias": A[0] + B[0] @ A[1:], "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
+            start = B[0].astype(np.float64, copy=False)
+            self.coefficients = {"bias": bias, "start": start, "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
         # C gets the values of functions that it does not know
         self._evaluate = None if isinstance(basis, Basis) else basis.values
         evaluated = basis
@@ -383,7 +395,7 @@ class LinearMap:
         self._whole = invariants is not None and invariants.lower is not None
         self._varying = invariants is not None and invariants.varying
         # of parts of the whole projected fields. No cycle: A may be large
-        self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants, B))
+        self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants, B, bias))
 
     @classmethod
     def of(cls, source: Any) -> Self:
@@ -600,6 +612,7 @@ class ProjectedMap(LinearMap):
 
     def __init__(self, inner: LinearMap, invariants: AffineInvariants) -> None:
         self.inner, self.invariants, self.n_cells, self.width = inner, invariants, inner.n_cells, inner.width
+        self.is_single = inner.is_single
         # the coefficients of another `ProjectedMap` do not have its projection
         nested = isinstance(inner, ProjectedMap)
         if not nested and isinstance(inner.basis, Basis) and getattr(inner.invariants, "lower", None) is None:

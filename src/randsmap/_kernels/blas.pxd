@@ -6,6 +6,10 @@ cdef void gemm(
     double beta, double *C, Py_ssize_t ldc,
 ) noexcept nogil
 
+cdef void single_gemm(
+    bint transpose_b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, const float *A, const float *B, Py_ssize_t ldb, float *C,
+) noexcept nogil
+
 cdef void syrk(
     bint transpose, Py_ssize_t n, Py_ssize_t k, double alpha, const double *A, Py_ssize_t lda,
     double beta, double *C, Py_ssize_t ldc,

@@ -21,6 +21,8 @@ cdef extern from *:
 
 ctypedef void (*gemm_t)(char *, char *, int *, int *, int *, double *, double *, int *, double *, int *, double *,
                         double *, int *) noexcept nogil
+ctypedef void (*single_gemm_t)(char *, char *, int *, int *, int *, float *, float *, int *, float *, int *, float *,
+                               float *, int *) noexcept nogil
 ctypedef void (*syrk_t)(char *, char *, int *, int *, double *, double *, int *, double *, double *,
                         int *) noexcept nogil
 ctypedef void (*potrf_t)(char *, int *, double *, int *, int *) noexcept nogil
@@ -28,14 +30,17 @@ ctypedef void (*trsm_t)(char *, char *, char *, char *, int *, int *, double *, 
                         int *) noexcept nogil
 
 cdef gemm_t dgemm
+cdef single_gemm_t sgemm
 cdef syrk_t dsyrk
 cdef potrf_t dpotrf
 cdef trsm_t dtrsm
 cdef bint wide_integers  # ILP64
 
-SIGNATURES = {  # of the capsules' names, with `double` in the place of SciPy's name for it
+SIGNATURES = {  # of the capsules' names, with `double` and `float` in the places of SciPy's names for them
     "dgemm": "void (char *, char *, int *, int *, int *, double *, double *, int *, double *, int *, double *, "
              "double *, int *)",
+    "sgemm": "void (char *, char *, int *, int *, int *, float *, float *, int *, float *, int *, float *, "
+             "float *, int *)",
     "dsyrk": "void (char *, char *, int *, int *, double *, double *, int *, double *, double *, int *)",
     "dpotrf": "void (char *, int *, double *, int *, int *)",
     "dtrsm": "void (char *, char *, char *, char *, int *, int *, double *, double *, int *, double *, int *)",
@@ -44,7 +49,7 @@ SIGNATURES = {  # of the capsules' names, with `double` in the place of SciPy's 
 
 def bind(blas, lapack):
     """Take the functions from modules like scipy.linalg.cython_blas and cython_lapack; ImportError if they differ."""
-    global dgemm, dsyrk, dpotrf, dtrsm, wide_integers
+    global dgemm, sgemm, dsyrk, dpotrf, dtrsm, wide_integers
     cdef dict pointers = {}
     widths = set()
     for name, signature in SIGNATURES.items():
@@ -52,6 +57,7 @@ def bind(blas, lapack):
         capsule = module.__pyx_capi__[name]
         declared = PyCapsule_GetName(capsule)
         given = re.sub(r"__pyx_t_\w+_d\b", "double", declared.decode())
+        given = re.sub(r"__pyx_t_\w+_s\b", "float", given)
         if given == signature:
             widths.add(32)
         elif given == signature.replace("int *", "int64_t *"):
@@ -64,6 +70,7 @@ def bind(blas, lapack):
         raise ImportError("the installed SciPy has BLAS and LAPACK with integers of 32 and of 64 bits")
     wide_integers = widths == {64}
     dgemm = <gemm_t> <size_t> pointers["dgemm"]
+    sgemm = <single_gemm_t> <size_t> pointers["sgemm"]
     dsyrk = <syrk_t> <size_t> pointers["dsyrk"]
     dpotrf = <potrf_t> <size_t> pointers["dpotrf"]
     dtrsm = <trsm_t> <size_t> pointers["dtrsm"]
@@ -93,6 +100,17 @@ cdef void gemm(
     cdef char tb = b'T' if transpose_b else b'N'
     dgemm(&tb, &ta, &n_.narrow, &m_.narrow, &k_.narrow, &alpha, <double *> B, &ldb_.narrow, <double *> A,
           &lda_.narrow, &beta, C, &ldc_.narrow)
+
+
+cdef void single_gemm(
+    bint transpose_b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, const float *A, const float *B, Py_ssize_t ldb, float *C,
+) noexcept nogil:
+    """C = A op(B) for row-major C (m, n), A (m, k), op(B) (k, n)."""
+    cdef rk_blas_int m_ = integer(m), n_ = integer(n), k_ = integer(k), ldb_ = integer(ldb)
+    cdef char no = b'N', tb = b'T' if transpose_b else b'N'
+    cdef float one = 1, zero = 0
+    sgemm(&tb, &no, &n_.narrow, &m_.narrow, &k_.narrow, &one, <float *> B, &ldb_.narrow, <float *> A, &k_.narrow, &zero,
+          C, &n_.narrow)
 
 
 cdef void syrk(

@@ -1,7 +1,7 @@
 #include "rk_decode.h"
 
 /* Columns at a time: those of eight rows of A stay in the second cache for all the points, and are read ahead. */
-enum { COLUMNS = 1024 };
+enum { COLUMNS = 1024, FLOATS = 512 };
 
 #define DEFINE(single, real)                                                                       \
     /* out[:n] += z[0:8] A[0:8, :n], rows of A apart by M */                                       \
@@ -77,6 +77,41 @@ enum { COLUMNS = 1024 };
 DEFINE(, double)
 DEFINE(_single, float)
 
+/* As `rows_to_single`, with the same bits: rows of A become doubles once for all the points. */
+static void rows_to_floats(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const float *A, ptrdiff_t M,
+                           double *const *out)
+{
+    double block[8 * FLOATS], *to[RK_DECODE_FEW];
+    ptrdiff_t k = 0;
+    if (n < 3) {
+        rows_to_single(Z, n, ldz, K, A, M, out);
+        return;
+    }
+    for (; k + 8 <= K; k += 8)
+        for (ptrdiff_t j = 0; j < M; j += FLOATS) {
+            const ptrdiff_t some = M - j < FLOATS ? M - j : FLOATS;
+            for (ptrdiff_t a = 0; a < 8; a++)
+                for (ptrdiff_t i = 0; i < some; i++)
+                    block[a * some + i] = A[(k + a) * M + j + i];
+            for (ptrdiff_t i = 0; i < n; i++)
+                to[i] = out[i] + j;
+            rows_to(Z + k, n, ldz, 8, block, some, to);
+        }
+    rows_to_single(Z + k, n, ldz, K - k, A + k * M, M, out);
+}
+
+static void to_single(const double *restrict x, ptrdiff_t n, float *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] = (float)x[i];
+}
+
+static void add_single(const float *restrict x, ptrdiff_t n, double *restrict out)
+{
+    for (ptrdiff_t i = 0; i < n; i++)
+        out[i] += x[i];
+}
+
 static double box_distance(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,
                            ptrdiff_t n)
 {
@@ -97,6 +132,6 @@ static double box_distance(const double *y, const double *weight, ptrdiff_t d, c
     return least;
 }
 
-const rk_decode_table RK_TABLE(decode) = {.rows_to = rows_to, .rows_to_single = rows_to_single,
+const rk_decode_table RK_TABLE(decode) = {.rows_to = rows_to, .rows_to_single = rows_to_floats,
     .adjoint = adjoint, .adjoint_single = adjoint_single,
-    .box_distance = box_distance};
+    .to_single = to_single, .add_single = add_single, .box_distance = box_distance};

@@ -372,6 +372,7 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         const ptrdiff_t rank = columns_of(s, RK_FACTOR);
         r->factor = matrix(s, RK_FACTOR, P, rank);
         r->modes = matrix(s, RK_MODES, rank, r->M);
+        r->start = doubles(s, RK_START, 1, rank);
     } else {
         r->coefficients = matrix(s, RK_COEFFICIENTS, P, r->M);
     }
@@ -403,14 +404,13 @@ static void discard(randsmap_decoder *r)
     free(r);
 }
 
-static int opened(sections *s, uint64_t limit, rk_gemm gemm, randsmap_decoder *r, randsmap_decoder **out)
+static int opened(sections *s, uint64_t limit, randsmap_decoder *r, randsmap_decoder **out)
 {
     const int status = read_map(s, limit, r);
     if (status) {
         discard(r);
         return status;
     }
-    r->gemm = r->coefficients.narrow || r->factor.narrow || r->modes.narrow ? NULL : gemm;
     r->features = rk_features_select();
     r->gradients = rk_gradients_select();
     r->distances = rk_distances_select();
@@ -440,8 +440,8 @@ static randsmap_decoder *closed(ptrdiff_t n_parts)
     return r;
 }
 
-int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
-              randsmap_decoder *input, randsmap_decoder **out)
+int rk_map_of(const rk_section *table, rk_gemm gemm, rk_single_gemm single_gemm, randsmap_decoder *const *parts,
+              ptrdiff_t n_parts, randsmap_decoder *input, randsmap_decoder **out)
 {
     sections s = {.bad = 0};
     memcpy(s.found, table, sizeof s.found);
@@ -450,8 +450,8 @@ int rk_map_of(const rk_section *table, rk_gemm gemm, randsmap_decoder *const *pa
         return RANDSMAP_ERROR_MEMORY;
     for (; r->n_parts < n_parts; r->n_parts++)
         r->parts[r->n_parts] = parts[r->n_parts];
-    r->input = input;
-    return opened(&s, PTRDIFF_MAX, gemm, r, out);
+    r->input = input, r->gemm = gemm, r->single_gemm = single_gemm;
+    return opened(&s, PTRDIFF_MAX, r, out);
 }
 
 /* The next of the images in `size` bytes, and how long it is; 0: there is none */
@@ -503,7 +503,7 @@ static int view(const void *image, size_t size, int depth, randsmap_decoder **ou
             return of_input;
         }
     }
-    return opened(&s, size, NULL, r, out);
+    return opened(&s, size, r, out);
 }
 
 int randsmap_view(const void *image, size_t size, randsmap_decoder **out)

@@ -30,6 +30,8 @@ cdef extern from "rk_image.h" nogil:
     ctypedef void (*rk_gemm)(bint transpose_a, bint transpose_b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, double alpha,
                              const double *A, Py_ssize_t lda, const double *B, Py_ssize_t ldb, double beta, double *C,
                              Py_ssize_t ldc) noexcept
+    ctypedef void (*rk_single_gemm)(bint transpose_b, Py_ssize_t m, Py_ssize_t n, Py_ssize_t k, const float *A,
+                                    const float *B, Py_ssize_t ldb, float *C) noexcept
     const char *rk_section_name(int id)
     const char *rk_parameter_name(int number)
     void rk_in_units(const double *y, const double *centre, const double *lengths, Py_ssize_t d, double *x)
@@ -41,8 +43,8 @@ cdef extern from "rk_image.h" nogil:
     void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
     void rk_geodesic(const rk_matrix *lengths, const double *weights, Py_ssize_t d, const double *distance,
                      const Py_ssize_t *neighbor, Py_ssize_t k, double *g, double *y)
-    int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, Py_ssize_t n_parts,
-                  randsmap_decoder *input, randsmap_decoder **out)
+    int rk_map_of(const rk_section *sections, rk_gemm gemm, rk_single_gemm single_gemm, randsmap_decoder *const *parts,
+                  Py_ssize_t n_parts, randsmap_decoder *input, randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
                   double *work)
     int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, Py_ssize_t n, Py_ssize_t p, double *T,

@@ -5,7 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from randsmap._kernels cimport allocate
-from randsmap._kernels.blas cimport gemm
+from randsmap._kernels.blas cimport gemm, single_gemm
 
 MAGIC, VERSION, ORDER, ALIGNMENT = RK_IMAGE_MAGIC, RK_IMAGE_VERSION, RK_IMAGE_ORDER, RK_IMAGE_ALIGNMENT
 TYPES = {"float64": RK_FLOAT64, "float32": RK_FLOAT32, "int64": RK_INT64}
@@ -150,7 +150,7 @@ cdef class Map:
             section.rows = array.shape[0] if array.ndim == 2 else 1
             section.columns = array.shape[array.ndim - 1]
             section.data = array.buf
-        return rk_map_of(sections, <rk_gemm> gemm, parts, n_parts, input, &self.map)
+        return rk_map_of(sections, <rk_gemm> gemm, <rk_single_gemm> single_gemm, parts, n_parts, input, &self.map)
 
     def __dealloc__(self):
         randsmap_close(self.map)

@@ -22,6 +22,9 @@ typedef struct {
     /* out (K) = A u, u (M) */
     void (*adjoint)(const double *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
     void (*adjoint_single)(const float *A, ptrdiff_t K, ptrdiff_t M, const double *u, double *out);
+    /* x (n) in single precision, and out (n) += x */
+    void (*to_single)(const double *x, ptrdiff_t n, float *out);
+    void (*add_single)(const float *x, ptrdiff_t n, double *out);
     /* The squared distance of y (d) from the nearest of n <= RK_MOST_BOXES boxes low, high (d, n), each coordinate
      * times its weight */
     double (*box_distance)(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,

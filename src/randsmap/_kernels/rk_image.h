@@ -55,6 +55,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(COEFFICIENTS)        /* (P, M) float64 or float32, or in their place: */                                         \
     X(FACTOR)              /* (P, r) float64 or float32 */                                                             \
     X(MODES)               /* (r, M) float64 or float32 */                                                             \
+    X(START)               /* (1, r): coordinates in the modes to which the functions' are added */                    \
     X(INVARIANTS)          /* (rank, M): C^T, the independent columns */                                               \
     X(VALUES)              /* (1, rank): m; NaN where it is another in each field */                                   \
     X(DIRECTIONS)          /* (rank, M): W of rk_projection */                                                         \
@@ -144,6 +145,9 @@ typedef struct {
 typedef void (*rk_gemm)(int transpose_a, int transpose_b, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, double alpha,
                         const double *A, ptrdiff_t lda, const double *B, ptrdiff_t ldb, double beta, double *C,
                         ptrdiff_t ldc);
+/* C = A op(B) in single precision, of contiguous A (m, k) and C (m, n) */
+typedef void (*rk_single_gemm)(int transpose_b, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, const float *A, const float *B,
+                               ptrdiff_t ldb, float *C);
 
 struct randsmap_decoder {
     ptrdiff_t d, M, q;
@@ -170,7 +174,8 @@ struct randsmap_decoder {
     int depth; /* of maps within maps: 0, if there are none */
 
     const double *bias;
-    rk_matrix coefficients, factor, modes; /* either the first, or the two others */
+    rk_matrix coefficients, factor, modes; /* either the first, or the two others and `start` */
+    const double *start;
 
     rk_matrix table; /* of a table: what the others are outside its box */
     ptrdiff_t counts[2];
@@ -191,6 +196,7 @@ struct randsmap_decoder {
     ptrdiff_t steps;            /* of rk_nearest after encoding */
 
     rk_gemm gemm; /* for more than RK_DECODE_FEW rows; NULL: loops, and no row depends on the others */
+    rk_single_gemm single_gemm;
     const rk_features_table *features;
     const rk_gradients_table *gradients;
     const rk_distances_table *distances;
@@ -238,8 +244,8 @@ const char *rk_section_name(int id);
 const char *rk_parameter_name(int number);
 
 /* The map that RK_SECTIONS arrays and the parts describe, which must stay where they are. Every shape is verified. */
-int rk_map_of(const rk_section *sections, rk_gemm gemm, randsmap_decoder *const *parts, ptrdiff_t n_parts,
-              randsmap_decoder *input, randsmap_decoder **out);
+int rk_map_of(const rk_section *sections, rk_gemm gemm, rk_single_gemm single_gemm, randsmap_decoder *const *parts,
+              ptrdiff_t n_parts, randsmap_decoder *input, randsmap_decoder **out);
 
 /* x = (y - centre) / lengths (d), no further than the largest number; centre and lengths may be NULL. */
 void rk_in_units(const double *y, const double *centre, const double *lengths, ptrdiff_t d, double *x);

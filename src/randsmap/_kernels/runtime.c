@@ -6,8 +6,9 @@
 #include <string.h>
 
 /* CHUNK: rows that one read of the coefficients serves; of a derivative, the field and the directions. UNCACHED: numbers
- * that are more than a cache holds. TOGETHER: points whose medians wait for each other's parts. */
-enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21, TOGETHER = 32 };
+ * that are more than a cache holds. TOGETHER: points whose medians wait for each other's parts. SUMMED: columns of which a cache holds
+ * what single precision has summed. */
+enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21, TOGETHER = 32, SUMMED = 768 };
 
 static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
 {
@@ -67,6 +68,13 @@ static ptrdiff_t depth(const randsmap_decoder *r, ptrdiff_t n)
     return n > CHUNK && r->basis != RK_MEDIAN ? smaller(n_coefficients(r), RK_DECODE_DEPTH) : n_coefficients(r);
 }
 
+/* For products of n rows with coefficients in single precision */
+static ptrdiff_t single_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    const int single = r->coefficients.narrow || r->factor.narrow || r->modes.narrow;
+    return single && r->gemm && n > CHUNK ? n * (RK_DECODE_DEPTH + SUMMED) / 2 : 0;
+}
+
 static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n);
 
 /* For a mixture at a point: places and numbers of the neighbours, distances, weights and their slopes, the point. */
@@ -95,7 +103,7 @@ static ptrdiff_t median_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p
 /* Doubles for n rows of functions, what they are computed from, and the coordinates in few modes. */
 static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    const ptrdiff_t coordinates = n * r->factor.columns;
+    const ptrdiff_t coordinates = n * r->factor.columns + single_work(r, n);
     switch (r->basis) {
     case RK_MIXTURE: return coordinates + mixture_work(r);
     case RK_MEDIAN: return coordinates + n * r->n_functions + median_work(r, smaller(n, TOGETHER), 0);
@@ -159,7 +167,8 @@ ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
     if (!r->gemm || r->basis == RK_MIXTURE || r->input)
         return r->M + larger(jvp_work(r, p + 1), rk_work(r, 1));
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
-    return state_work(r, n, p) + 3 * r->d + n * p * (n_coefficients(r) + r->factor.columns) + fields + projection_work(r);
+    const ptrdiff_t product = n * p * r->factor.columns + single_work(r, n * p);
+    return state_work(r, n, p) + 3 * r->d + n * p * n_coefficients(r) + larger(product, fields + projection_work(r));
 }
 
 ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -168,7 +177,8 @@ ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
     const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
     const ptrdiff_t input = r->input
         ? 2 * n * r->d + larger(rk_work(r->input, n), rk_cotangents_work(r->input, n)) : 0;
-    return input + state_work(r, n, 1) + 3 * r->d + n * (n_coefficients(r) + r->factor.columns) + fields + pulled;
+    const ptrdiff_t product = n * r->factor.columns + single_work(r, n);
+    return input + state_work(r, n, 1) + 3 * r->d + n * n_coefficients(r) + product + fields + pulled;
 }
 
 ptrdiff_t randsmap_work(const randsmap_decoder *r, ptrdiff_t n)
@@ -536,15 +546,36 @@ static void table_weights(const randsmap_decoder *r, const place *at, int a, con
 
 /* -- Fields ---------------------------------------------------------------------------------------- */
 
+/* out (n, columns) += Z (n, count) op(A): products in single precision, whose sums over some columns of Z are added in
+ * double. work: see `single_work` */
+static void multiply_single(const randsmap_decoder *r, const double *Z, ptrdiff_t n, ptrdiff_t count, int transpose,
+                            const float *A, ptrdiff_t lda, ptrdiff_t columns, double *out, double *work)
+{
+    float *z = (float *)work, *sums = z + n * RK_DECODE_DEPTH;
+    for (ptrdiff_t first = 0; first < count; first += RK_DECODE_DEPTH) {
+        const ptrdiff_t some = smaller(RK_DECODE_DEPTH, count - first);
+        for (ptrdiff_t i = 0; i < n; i++)
+            r->decode->to_single(Z + i * count + first, some, z + i * some);
+        for (ptrdiff_t j = 0; j < columns; j += SUMMED) {
+            const ptrdiff_t width = smaller(SUMMED, columns - j);
+            r->single_gemm(transpose, n, width, some, z, A + (transpose ? j * lda + first : first * lda + j), lda, sums);
+            for (ptrdiff_t i = 0; i < n; i++)
+                r->decode->add_single(sums + i * width, width, out + i * columns + j);
+        }
+    }
+}
+
 /* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than `few`, at most CHUNK, are left
  * to `gemm`, the BLAS of who opened the map (none for an image), and lie one after the other from out[0] on. */
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
-                     ptrdiff_t count, ptrdiff_t few, double *const *out)
+                     ptrdiff_t count, ptrdiff_t few, double *const *out, double *work)
 {
     const ptrdiff_t columns = A->columns;
     if (n == 0 || columns == 0)
         return;
-    if (A->narrow)
+    if (A->narrow && n > CHUNK)
+        multiply_single(r, Z, n, count, 0, A->narrow + first * columns, columns, columns, out[0], work);
+    else if (A->narrow)
         r->decode->rows_to_single(Z, n, count, count, A->narrow + first * columns, columns, out);
     else if (n <= few)
         r->decode->rows_to(Z, n, count, count, A->wide + first * columns, columns, out);
@@ -600,8 +631,8 @@ static void rows_of(double *X, ptrdiff_t n, ptrdiff_t columns, double **to)
         to[i] = X + i * columns;
 }
 
-/* out[i] += the functions Z (n, P), or derivatives of them, times the coefficients. Of a mixture those of its `row`s, and
- * the first of Z are `fields`. */
+/* out[i] += the functions Z (n, P), of which the first are of `fields`, or derivatives of them, times the coefficients. Of
+ * a mixture those of its `row`s. */
 static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const ptrdiff_t *row, ptrdiff_t fields,
                    double *const *out, double *work)
 {
@@ -610,11 +641,13 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, cons
     const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
     if (!r->factor.rows && !row) {
         /* coefficients that no cache holds: BLAS packs what directions, but no field beside, read: 0.5 times the time */
-        multiply(r, Z, n, A, 0, P, r->gemm && !fields && P * r->M > UNCACHED ? 4 : CHUNK, out);
+        multiply(r, Z, n, A, 0, P, r->gemm && !fields && P * r->M > UNCACHED ? 4 : CHUNK, out, work);
         return;
     }
     if (r->factor.rows) {
         memset(work, 0, (size_t)(n * r->modes.rows) * sizeof *work);
+        for (ptrdiff_t i = 0; i < fields; i++)
+            memcpy(work + i * r->modes.rows, r->start, (size_t)r->modes.rows * sizeof *work);
         rows_of(work, n, r->modes.rows, to);
     }
     for (ptrdiff_t i = 0; row && i < n; i++) {
@@ -626,9 +659,10 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, cons
     }
     if (!r->factor.rows)
         return;
+    double *rest = work + n * r->modes.rows;
     if (!row)
-        multiply(r, Z, n, A, 0, P, CHUNK, to);
-    multiply(r, work, n, &r->modes, 0, r->modes.rows, CHUNK, out);
+        multiply(r, Z, n, A, 0, P, CHUNK, to, rest);
+    multiply(r, work, n, &r->modes, 0, r->modes.rows, CHUNK, out, rest);
 }
 
 /* out[i] += the functions at row i of y (n, d) times the coefficients, some functions at a time */
@@ -637,7 +671,8 @@ static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, d
     const ptrdiff_t P = n_coefficients(r), step = depth(r, n), rank = r->factor.columns;
     double *coordinates = work, *Z = work + n * rank, *to[CHUNK];
     const int factored = r->factor.rows > 0;
-    memset(coordinates, 0, (size_t)(n * rank) * sizeof *work);
+    for (ptrdiff_t i = 0; factored && i < n; i++)
+        memcpy(coordinates + i * rank, r->start, (size_t)rank * sizeof *work);
     rows_of(coordinates, n, rank, to);
     for (ptrdiff_t i = 0; r->basis == RK_MIXTURE && i < n; i++) {
         const mixture found = mixed(r, y + i * r->d, 0, Z);
@@ -647,10 +682,11 @@ static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, d
     for (ptrdiff_t first = 0; r->basis != RK_MIXTURE && first < P; first += step) {
         const ptrdiff_t count = smaller(step, P - first);
         functions(r, y, n, first, count, Z, Z + n * count);
-        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, CHUNK, factored ? to : out);
+        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, CHUNK, factored ? to : out,
+                 Z + n * count);
     }
     if (factored)
-        multiply(r, coordinates, n, &r->modes, 0, rank, CHUNK, out);
+        multiply(r, coordinates, n, &r->modes, 0, rank, CHUNK, out, Z);
 }
 
 /* From the table: with `field`, the field to out[0], and the derivatives along the rows of v (n, d) to those after it. */
@@ -666,7 +702,7 @@ static void table_rows(const randsmap_decoder *r, const place *at, const double 
             table_weights(r, at, a, NULL, w);
         for (ptrdiff_t i = 0; i < n; i++)
             table_weights(r, at, a, v + i * r->d, w + (field + i) * RK_SPLINE_ORDER);
-        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, CHUNK, out);
+        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, CHUNK, out, NULL);
     }
 }
 
@@ -910,7 +946,7 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
         memset(Z, 0, (size_t)(n * r->encoder_modes.columns) * sizeof *Z);
         for (ptrdiff_t i = 0; i < n; i++)
             to[i] = Z + i * r->encoder_modes.columns;
-        multiply(r, X, n, &r->encoder_modes, 0, M, CHUNK, to);
+        multiply(r, X, n, &r->encoder_modes, 0, M, CHUNK, to, NULL);
     } else {
         Z = X;
     }
@@ -1088,10 +1124,16 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
 }
 
 /* out (n, A->rows) = u A^T for u (n, A->columns) */
-static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, const double *u, ptrdiff_t n, double *out)
+static void transpose_multiply(const randsmap_decoder *r, const rk_matrix *A, const double *u, ptrdiff_t n, double *out,
+                               double *work)
 {
     const ptrdiff_t rows = A->rows, columns = A->columns;
-    if (r->gemm && n > 1 && rows && columns) {
+    if (r->gemm && A->narrow && n > CHUNK && rows && columns) {
+        memset(out, 0, (size_t)(n * rows) * sizeof *out);
+        multiply_single(r, u, n, columns, 1, A->narrow, columns, rows, out, work);
+        return;
+    }
+    if (r->gemm && A->wide && n > 1 && rows && columns) {
         r->gemm(0, 1, n, rows, columns, 1, u, columns, A->wide, columns, 0, out, rows);
         return;
     }
@@ -1109,7 +1151,7 @@ static void table_gradient(const randsmap_decoder *r, const place *at, const dou
     for (int a = 0; a < (r->d == 1 ? 1 : RK_SPLINE_ORDER); a++) {
         const rk_matrix part = table_part(r, at, a);
         double h[RK_SPLINE_ORDER], w[RK_SPLINE_ORDER];
-        transpose_multiply(r, &part, u, 1, h);
+        transpose_multiply(r, &part, u, 1, h, NULL);
         for (ptrdiff_t j = 0; j < r->d; j++) {
             table_weights(r, at, a, unit_directions[j], w);
             for (int b = 0; b < RK_SPLINE_ORDER; b++)
@@ -1168,7 +1210,7 @@ static int own_cotangents(const randsmap_decoder *r, const double *y, const doub
         memcpy(g, u, (size_t)(n * M) * sizeof *g);
         for (ptrdiff_t i = 0; i < n; i++)
             r->project->pull(&r->projection, f + i * M, g + i * M, own);
-        u = g;
+        u = g, rest = own;
     }
     if (n == 1 && in_table(r, y, &cell)) {
         table_gradient(r, &cell, u, out);
@@ -1176,13 +1218,13 @@ static int own_cotangents(const randsmap_decoder *r, const double *y, const doub
     }
     const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
     if (r->factor.rows) {
-        transpose_multiply(r, &r->modes, u, n, coordinates);
+        transpose_multiply(r, &r->modes, u, n, coordinates, rest);
         u = coordinates;
     }
     if (r->basis == RK_MIXTURE) {
         transpose_differences(u, A, mixed(r, y, 0, slopes_at).row, P, H);
     } else {
-        transpose_multiply(r, A, u, n, H);
+        transpose_multiply(r, A, u, n, H, rest);
     }
     for (ptrdiff_t i = 0; r->basis == RK_MEDIAN && i < n; i += TOGETHER)
         pull_medians(r, y + i * d, smaller(TOGETHER, n - i), H + i * P, out + i * d, slopes_at);
