@@ -21,6 +21,7 @@ from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import check_count, check_parameters, document
 from randsmap._interface.state import restored_on_error
+from randsmap._linalg.gram import sum_rows
 from randsmap._linalg.rows import load_npy
 from randsmap._linalg.scales import median_norm
 from randsmap.decoders._auto import AutoDecoder, for_batches, mergeable_families
@@ -33,7 +34,6 @@ from randsmap.model._manifold import assembled, decoder_for, in_one_norm
 __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
 
 _BYTES = 1 << 27  # documented size of a part: a worker holds several
-_UNIT = 1024  # parts hold a multiple of so many rows, the blocks of sums, which then do not depend on the parts
 _FEWEST_ROWS = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
@@ -312,7 +312,8 @@ def from_npy(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         if file.ndim < 2:
             raise ValueError(f"{path} must hold an array (n_samples, n_cells), or of more axes, got shape {file.shape}")
         n, *shape = file.shape
-        size = max(_UNIT, _BYTES // max(1, math.prod(shape) * file.itemsize) // _UNIT * _UNIT)
+        unit = sum_rows(0, math.prod(shape))
+        size = max(unit, _BYTES // max(1, math.prod(shape) * file.itemsize) // unit * unit)
         size = size if rows is None else check_count(rows, "rows")
         for a in range(0, n, size):
             b = min(a + size, n)
@@ -358,8 +359,9 @@ def _latents(Y):
 def _in_parts(Y: Any, F: Any, names: str = "") -> tuple[Any, Any]:
     """Latents, if any, and fields in the same parts: about the chunks of F, but of useful size."""
     F = dask_fields(F)
-    row = 8 * math.prod(F.shape[1:])
-    rows = max(_UNIT, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, row)) // _UNIT * _UNIT)
+    cells = math.prod(F.shape[1:])
+    unit = sum_rows(0, cells)  # of sums, which then do not depend on the parts
+    rows = max(unit, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, 8 * cells)) // unit * unit)
     if Y is not None:
         Y = _latents(Y).rechunk({0: rows})
         if len(Y) != len(F):

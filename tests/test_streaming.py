@@ -274,7 +274,7 @@ def test_fit_starts_anew():
 
 
 def test_memory_does_not_grow_with_the_samples():
-    Y, F, _ = problem(2048)  # whole blocks: no samples wait for others, which a pickle would hold
+    Y, F, _ = problem(4096)  # whole blocks: no samples wait for others, which a pickle would hold
     decoder = RFNNDecoder(MAPS[0], random_state=0, latent_scale=None)
     sizes = [len(pickle.dumps(decoder.partial_fit(Y, F))) for _ in range(9)]
     points = 8 * 2 * 8192  # some latent points are kept, at most 8192
@@ -370,7 +370,12 @@ def test_an_interrupted_batch_is_not_counted_in_silence(monkeypatch):
         decoder.predict(X)
 
 
-BLOCK = 1024
+BLOCK = 256
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(_sums, "_BLOCK", BLOCK)
 
 
 def whole_blocks(n_blocks=6, rest=0, offset=0.0, dtype=float):
@@ -391,7 +396,7 @@ def merged_in_a_random_tree(decoders, rng):
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("rest", [0, 300])
 @pytest.mark.parametrize("scale", [None, "std"])
-def test_order_and_tree_of_whole_blocks_change_no_bit(offset, center, rest, scale):
+def test_order_and_tree_of_whole_blocks_change_no_bit(offset, center, rest, scale, small_blocks):
     Y, F, there = whole_blocks(rest=rest, offset=offset)
     rng = np.random.default_rng(int(offset) + rest)
     decoder = RANDSMAPDecoder(MAPS[0], random_state=0, solver="cholesky", center=center, latent_scale=scale)
@@ -418,7 +423,7 @@ def test_order_and_tree_of_whole_blocks_change_no_bit(offset, center, rest, scal
         assert np.array_equal(tree.predict(there), whole.predict(there))
 
 
-def test_a_merged_decoder_goes_on_and_leaves_the_other():
+def test_a_merged_decoder_goes_on_and_leaves_the_other(small_blocks):
     Y, F, there = whole_blocks(4, rest=500)
     F[: 3 * BLOCK, 10] = F[0, 10]  # not constant in the last block alone
     F[:, 11] += 1 - F.sum(axis=1)
@@ -437,9 +442,9 @@ def test_a_merged_decoder_goes_on_and_leaves_the_other():
     as_one = clone(decoder).partial_fit(Y, F)
     assert np.array_equal(merged.leverage(there), as_one.leverage(there))
     assert merged.leverage_ == pytest.approx(as_one.leverage_, rel=0.5)  # the largest of the points kept, not of all
-    tails = [clone(decoder).partial_fit(Y[a : a + 700], F[a : a + 700]) for a in (0, 700)]
+    tails = [clone(decoder).partial_fit(Y[a : a + 180], F[a : a + 180]) for a in (0, 180)]
     assert np.array_equal(
-        tails[0].merge(tails[1]).predict(there), streamed(decoder, Y[:1400], F[:1400], [700]).predict(there)
+        tails[0].merge(tails[1]).predict(there), streamed(decoder, Y[:360], F[:360], [180]).predict(there)
     )
     itself = clone(decoder).partial_fit(Y[:BLOCK], F[:BLOCK])
     twice = clone(decoder).partial_fit(np.tile(Y[:BLOCK], (2, 1)), np.tile(F[:BLOCK], (2, 1)))
@@ -543,7 +548,7 @@ def test_other_transformers_are_compared_by_what_they_have_learned(other_degree)
         assert decoders[0].merge(decoders[1]).n_samples_seen_ == 120
 
 
-def test_features_fitted_before_the_batches():
+def test_features_fitted_before_the_batches(small_blocks):
     Y, F, there = problem(2 * BLOCK)
     decoder = RANDSMAPDecoder(SigmoidFeatures(5.0, n_features=0.02), random_state=0, solver="cholesky")
     assert not hasattr(decoder, "partial_fit")

@@ -27,7 +27,7 @@ from randsmap._parallel import blas_threads, parallel_rows
 _Values = NDArray[np.float64]
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
 # Rows that BLAS sums, whatever the batches: the sums then do not depend on them
-_BLOCK = 1024
+_BLOCK = 4096
 # Points that are kept of batches at most: enough for distances between neighbours
 _SAMPLE = 8192
 TOO_LARGE = "features, or their squares, are too large for floating-point numbers: use smaller units for the latents"
@@ -54,12 +54,12 @@ def with_bias(R: _Values, mean: Any, field_mean: Any) -> _Values:
 
 # -- Sums ------------------------------------------------------------------------------------------
 def sum_rows(width: int, M: int) -> int:
-    """Rows of Phi (n, width) and of the fields (n, M) in a block: 1024, of very wide ones a half, a quarter, ..."""
+    """Rows of Phi (n, width) and of the fields (n, M) in a block: 4096, of wide ones a half, a quarter, ..."""
     # numbers of a block of features and fields (256 MB), which has 32 rows at least
     entries, fewest = 1 << 25, 32
     rows = _BLOCK
     while rows > fewest and rows * (width + M) > entries:
-        rows //= 2  # so that what is cut at multiples of 1024 is cut at multiples of it
+        rows //= 2  # so that what is cut at multiples of 4096 is cut at multiples of it
     return rows
 
 
@@ -110,47 +110,77 @@ class GramAccumulator:
     """Phi^T Phi and Phi^T F over blocks of rows; `centred`: of what is less its means.
 
     Each block is centred on its own means, so that no digits are lost to them (T. F. Chan, G. H. Golub and
-    R. J. LeVeque, Amer. Statist. 37, 1983). The products of means are sums in two numbers too.
+    R. J. LeVeque, Amer. Statist. 37, 1983). The products of means are sums in two numbers too. One block alone is kept
+    as it is: its sums are those of BLAS.
     """
 
     def __init__(self, width: int, M: int, centred: bool) -> None:
-        self.n, self.centred = 0, centred
-        self.gram, self.cross = CompensatedMatrix(width, width, True), CompensatedMatrix(width, M, False)
-        self.feature_sums, self.field_sums = np.zeros((2, width)), np.zeros((2, M))  # sums of rows, in two numbers
+        self.n, self.centred, self._width, self._cells = 0, centred, width, M
+        self.only: Any = None  # the first block's sums and means, before there are others
 
     def add(self, Phi: _Values, F: _Values) -> None:
         """Add a block of rows Phi (m, width), which may be overwritten, and their fields (m, M)."""
-        m = len(Phi)
-        weighted = mean = field_mean = None
+        mean = field_mean = None
         if self.centred:
             mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
             Phi -= mean
             F = F - field_mean
             field_mean += F.mean(axis=0)  # to the last digits
+        block = np.empty((self._width, self._width))
+        with blas_threads():
+            _kernel.gram(Phi, False, False, block)
+            self._include(len(Phi), block, cross(Phi, F), mean, field_mean)
+
+    def _include(self, m, gram, products, mean, field_mean):
+        """Add the sums and means of a block of m rows."""
+        if not self.n:
+            self.n, self.only = m, (gram, products, mean, field_mean)
+            return
+        self._in_two_numbers()
+        self._accumulate(m, gram, products, mean, field_mean)
+        self.n += m
+
+    def _accumulate(self, m, gram, products, mean, field_mean):
+        weighted = None
+        if self.centred:
             sums = np.array(two_product(float(m), mean))
             _add(self.feature_sums, sums)
             _add(self.field_sums, np.array(two_product(float(m), field_mean)))
             weighted = np.ascontiguousarray(sums.T)
-        block = np.empty(self.gram.high.shape)
-        with blas_threads():
-            _kernel.gram(Phi, False, False, block)
-        self.gram.add(block, weighted, mean)
-        del block  # as large as the sums
-        with blas_threads():
-            block = cross(Phi, F)
-        self.cross.add(block, weighted, field_mean)
-        self.n += m
+        self.gram.add(gram, weighted, mean)
+        self.cross.add(products, weighted, field_mean)
+
+    def _in_two_numbers(self):
+        if self.only is None:
+            return
+        only, width, M = self.only, self._width, self._cells
+        self.gram, self.cross = CompensatedMatrix(width, width, True), CompensatedMatrix(width, M, False)
+        self.feature_sums, self.field_sums = np.zeros((2, width)), np.zeros((2, M))  # sums of rows
+        self.only = None
+        self._accumulate(self.n, *only)
 
     def merge(self, other: GramAccumulator) -> None:
         """Add what another has summed of the same features."""
+        if not self.n or not other.n:
+            vars(self).update(copy.deepcopy(vars(other)) if other.n else {})
+            return
+        if other.only is not None:
+            self._include(other.n, *other.only)
+            return
+        self._in_two_numbers()
         self.n += other.n
         self.gram.merge(other.gram)
         self.cross.merge(other.cross)
         _add(self.feature_sums, other.feature_sums)
         _add(self.field_sums, other.field_sums)
 
-    def totals(self) -> tuple[Any, Any, Any, Any]:
-        """G = Phi^T Phi (upper triangle), H = Phi^T F and, with `centred`, the means of both: all new arrays."""
+    def totals(self, last: bool = False) -> tuple[Any, Any, Any, Any]:
+        """G = Phi^T Phi (upper triangle), H = Phi^T F and, with `centred`, the means of both.
+
+        Arrays that may be overwritten; `last`: no block follows, so that they need be no copies.
+        """
+        if self.only is not None:
+            return self.only if last else copy.deepcopy(self.only)
         if not self.centred:
             return self.gram.total(), self.cross.total(), None, None
         features, fields = (np.array(two_sum(*pair)) for pair in (self.feature_sums, self.field_sums))
@@ -278,7 +308,7 @@ class Cholesky:
             accumulator = GramAccumulator(rows.width, F.shape[1], centred)
             for start, stop, Phi in rows.blocks(sum_rows(rows.width, F.shape[1])):
                 accumulator.add(Phi, fields[start:stop])
-            sums = accumulator.totals()
+            sums = accumulator.totals(last=True)
             if not centred:
                 sums = *sums[:2], rows.mean, field_mean
             self._fields, self._sums = (F, sums) if self._keep else (None, None)
@@ -446,7 +476,7 @@ class NormalEquations:
             return self.sums.totals()
         sums = copy.deepcopy(self.sums)
         self._sum(sums)
-        return sums.totals()
+        return sums.totals(last=True)
 
     def copy(self) -> NormalEquations:
         """A copy that more can be added to."""

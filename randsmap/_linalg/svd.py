@@ -164,7 +164,8 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     signs = rng.integers(0, 2, (len(cells), size), np.int8) * (2 / np.sqrt(size)) - 1 / np.sqrt(size)
     signs *= combinations[:, None]
     with blas_threads():
-        return np.concatenate([block[:, cells] @ signs for _, _, block in rows.blocks()])
+        chosen: Any = cells if len(cells) < F.shape[1] else slice(None)
+        return np.concatenate([block[:, chosen] @ signs for _, _, block in rows.blocks()])
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------

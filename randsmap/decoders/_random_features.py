@@ -429,7 +429,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         Returns
         -------
         self
-            `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 1024
+            `coef_` has the same bits for any tree and order of decoders that have each seen whole blocks of 4096
             samples; one may have seen any number.
 
         Raises
