@@ -312,7 +312,7 @@ WORTH = 0.01  # improvement of the score, about as much of the error, for which 
 
 
 def search_threads(n: int) -> AbstractContextManager[None]:
-    """One thread of BLAS for a search over n samples, unless they are many: small matrices take ten times as long on
+    """One thread of BLAS for a search over n samples, unless they are many. Small matrices take ten times as long on
     threads that wait for each other (58 fields, two cores)."""
     return blas_threads(1 if n < 700 else None)
 
@@ -320,8 +320,8 @@ def search_threads(n: int) -> AbstractContextManager[None]:
 def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -> tuple[list[Trial], list[Trial]]:
     """Starts of all families, one family a trial, then scales around the best few: all, and the last judged alike.
 
-    The leading members of the best families are refined in turn, each coordinate's length scale and all together, by
-    a factor that is halved in the logarithm once all neighbours are known. Of many samples 300 at random judge the
+    The leading members of the best families are refined in turn, each coordinate's length scale and all together.
+    The factor is halved in the logarithm once all neighbours are known. Of many samples 300 at random judge the
     starts, and 400 the best of these again and what follows: a trial costs the cube of their number.
     """
     few, more = samples.at_most(300, rng), samples.at_most(400, rng)
@@ -355,7 +355,7 @@ def leading(trials: Iterable[Any]) -> list[Any]:
 
 def _refinement(found, turn, step):
     """The next unknown neighbour of the best member of the leading families, or none. Families that are not
-    `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are: their scales follow the
+    `_ALWAYS_REFINED` are refined only if they are the best, k-NN mixtures only if all are. Their scales follow the
     noise of few samples (on 58 fields the error grew by 1.4 times)."""
     ranked = leading(found)
     others = [trial for trial in ranked if trial.family != KNN]
@@ -376,8 +376,8 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
     """The trials that may become parts of the blend, the best first.
 
     Groups are few, and their errors hardly distinguish similar decoders. So at most 3 members of a family are taken
-    then, which makes the parts differ, except for k-NN mixtures, which cannot fail far from their data, and none whose
-    score is more than 2 behind the best (errors e^2 = 7 times as large).
+    then, which makes the parts differ; k-NN mixtures, which cannot fail far from their data, are an exception. No part
+    has a score more than 2 behind the best (errors e^2 = 7 times as large).
     """
     best = leading(trials)
     if samples.groups is None:
@@ -402,8 +402,8 @@ def blend(samples: Samples, members: list[Trial], most: int) -> tuple[list[Trial
     """The leading candidates whose blend has the best score, few if more hardly help; its mean error and its limit.
 
     With groups all of them: the few errors do not determine which blend is best. The limit exceeds the largest distance
-    of a field from that of its nearest neighbour (outside its group), moved along the linear trend, by a factor: the
-    smaller one with groups, whose nearest neighbours are as far as those of new fields.
+    of a field from that of its nearest neighbour (outside its group), moved along the linear trend, by a factor. It
+    is smaller with groups, whose nearest neighbours are as far as those of new fields.
     """
     X, G, nearest = samples.X, samples.G, nearest_other(samples.X, samples.labels)
     trend = linear_trend(X, G)
@@ -497,7 +497,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     Held-out errors are exact and in closed form, leave-one-out or leave-group-out, for all regularisations by one
     eigendecomposition per trial. A sample's error is relative to the norm of its field (at least 1e-3 of the median
     norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean logarithm of the
-    errors of the groups (or of 8 random parts), so that one group that no decoder can decode does not choose alone.
+    errors of the groups (or of 8 random parts). One group that no decoder can decode then does not choose alone.
 
     Of many samples, 300 judge the starts, 400 the rest, and a half, at most 1500, the five leading kinds. All samples
     then fit the parts of the blend, 10000 / n at most. Of more than 8000 samples, kernels have 1500 centres. A fit

@@ -209,7 +209,7 @@ class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
     limit
         Largest distance (L2 norm) of a part's field from the nearest training point's field, moved from there along the
-        linear trend of the training fields; a field beyond it is moved back to that distance. None: no limit.
+        linear trend of the training fields. A field beyond it is moved back to that distance. None: no limit.
 
     Attributes
     ----------

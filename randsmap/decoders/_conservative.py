@@ -94,8 +94,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     Use it to give exact invariants and bounds to a regressor of scikit-learn or of your own. The decoders of the
     package have both without it.
 
-    Every prediction of the regressor is replaced by the nearest field, in the norm weighted by cell_weights, that
-    satisfies the invariants and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
+    Every prediction is replaced by the nearest field, in the norm weighted by cell_weights, that satisfies the
+    invariants and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
     The error of a prediction, in that norm, does not grow if the true field satisfies the invariants.
 
     Parameters

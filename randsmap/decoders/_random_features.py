@@ -353,9 +353,9 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         Notes
         -----
         The first batch fixes features, invariants, bounds, d and M. The features must not depend on later batches: a
-        map that is fitted already (used as it is, in its own units), `FourierFeatures`, `MaternFeatures` or
-        `MultiscaleFourierFeatures` with an integer n_features, `SigmoidFeatures` that also has a `latent_box`; and
-        latent_scale is None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
+        map that is fitted already (used as it is, in its own units), or `FourierFeatures`, `MaternFeatures` or
+        `MultiscaleFourierFeatures` with an integer n_features. `SigmoidFeatures` also need a `latent_box`. latent_scale
+        must be None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
 
         Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed
