@@ -1133,7 +1133,7 @@ def test_fit_advises_a_coordinate_that_the_spectrum_does_not_show(tmp_path, snap
     x = np.linspace(0, 1, 40)
     P = height[:, None] * np.exp(-(((x - t[:, None]) / 0.05) ** 2))
     np.save(tmp_path / "P.npy", np.random.default_rng(0).permutation(P))  # in order they would be trajectories
-    options = ("--out", tmp_path / "m", "--trials", 1)
+    options = ("--out", tmp_path / "m", "--trials", 4)
     assert run("fit", tmp_path / "P.npy", *options) == 0
     text = capsys.readouterr().out
     hint = r"^hint +2 coordinates: about (\S+) % instead of (\S+) % in the search, although .*\(--components 2\)"
