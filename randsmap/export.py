@@ -19,8 +19,8 @@ from randsmap._interface.parameters import check_number
 from randsmap._io.files import write_atomically
 from randsmap._kernels import distances, features
 from randsmap._kernels import linear_map as _kernel
-from randsmap.maps.frozen import FrozenDecoder, library_path, section_of
-from randsmap.model import ManifoldModel
+from randsmap.maps.frozen import FrozenDecoder, image_of, library_path, section_of
+from randsmap.model import LatentForecast, ManifoldModel
 
 __all__ = ["fmu", "onnx"]
 
@@ -50,18 +50,18 @@ _DESCRIPTION = """\
 <?xml version="1.0" encoding="UTF-8"?>
 <fmiModelDescription fmiVersion="3.0" modelName={name} instantiationToken="{token}"
     description="Fields at latent coordinates" generationTool="randsmap">
-  <CoSimulation modelIdentifier="randsmap" canHandleVariableCommunicationStepSize="true"
+  <CoSimulation modelIdentifier="randsmap" canHandleVariableCommunicationStepSize="{variable}"
       providesDirectionalDerivatives="{derivatives}" providesAdjointDerivatives="{derivatives}"/>
   <LogCategories><Category name="logStatusError"/></LogCategories>
   {experiment}
   <ModelVariables>
-    <Float64 name="latents" valueReference="0" causality="input" start="{zeros}">{latents}</Float64>
+    <Float64 name="latents" valueReference="0" causality="{role} start="{zeros}">{latents}</Float64>
     <Float64 name="field" valueReference="1" causality="output">{field}</Float64>
     <Float64 name="time" valueReference="2" causality="independent"/>
     {values}
   </ModelVariables>
   <ModelStructure>
-    <Output valueReference="1" dependencies="{inputs}"/>
+    {state}<Output valueReference="1" dependencies="{inputs}"/>
     <InitialUnknown valueReference="1" dependencies="{initial}"/>
   </ModelStructure>
 </fmiModelDescription>
@@ -87,11 +87,11 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
 
     Parameters
     ----------
-    decoder : fitted decoder or model that freezes, or `FrozenDecoder`
+    decoder : fitted decoder or model that freezes, `FrozenDecoder`, or `LatentForecast`
     path : path
         ``.fmu`` is customary. The file is written whole or not at all.
     step_size : float or None, default=None
-        The time between two communications that the unit proposes; it takes any.
+        The time between two communications that the unit proposes; it takes any. That of a forecast is its own.
 
     Raises
     ------
@@ -110,6 +110,9 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     unit goes on. Of a model the decoder alone is exported. The binary, the package's shared library, is that of this
     machine's system and kind of processor; it needs no Python.
 
+    A forecast needs lag=1, equal steps and a regressor with linear functions (None). Each step of its unit, of whatever
+    length, is one of the forecast; ``latents`` is an output with a start value, and there are no derivatives.
+
     References
     ----------
     Modelica Association, Functional Mock-up Interface 3.0 (2022).
@@ -120,11 +123,19 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     >>> decoder = randsmap.KernelDecoder().fit([[0.0], [0.5], [1.0]], [[1.0, 0], [0.5, 0.5], [0, 1.0]])
     >>> randsmap.export.fmu(decoder, "decoder.fmu", step_size=0.01)  # doctest: +SKIP
     """
-    frozen, experiment = _frozen(decoder), ""
+    steps, experiment = decoder if isinstance(decoder, LatentForecast) else None, ""
+    step = b"" if steps is None else bytes(image_of(steps.step_map))
+    frozen = _frozen(decoder if steps is None else steps.model_)
     if step_size is not None:
-        experiment = f'<DefaultExperiment stepSize="{check_number(step_size, "step_size", low=0, strict_low=True)!r}"/>'
+        if steps is not None:
+            raise ValueError(f"step_size is that of the forecast, {steps.step_}, got {step_size}: give None")
+        check_number(step_size, "step_size", low=0, strict_low=True)
+    elif steps is not None:
+        step_size = steps.step_
+    if step_size is not None:
+        experiment = f'<DefaultExperiment stepSize="{float(step_size)!r}"/>'
     image = memoryview(frozen.linear_map.kernel.source).cast("B")
-    token, q, varying = hashlib.sha256(image).hexdigest()[:32], frozen.n_invariants, _varies(frozen)
+    token, q, varying = hashlib.sha256(bytes(image) + step).hexdigest()[:32], frozen.n_invariants, _varies(frozen)
     kind = 'causality="input"' if varying else 'causality="parameter" variability="tunable"'
 
     def dimensions(*lengths: int) -> str:
@@ -138,10 +149,13 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
         latents=dimensions(frozen.n_components),
         field=dimensions(*frozen.field_shape_),
         values=_VALUES.format(kind=kind, start=" ".join(["NaN"] * q), length=dimensions(q)) if q else "",
-        inputs="0 3" if varying else "0",
+        role='input"' if steps is None else 'output" initial="exact"',
+        state="" if steps is None else '<Output valueReference="0" dependencies=""/>\n    ',
+        inputs=" ".join(["0"] * (steps is None) + ["3"] * varying),
         initial="0 3" if q else "0",
         # by all inputs or none
-        derivatives="false" if varying else "true",
+        derivatives="false" if varying or steps is not None else "true",
+        variable="true" if steps is None else "false",
     )
     place, library = _binary()
 
@@ -150,6 +164,8 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
             archive.writestr("modelDescription.xml", description)
             archive.write(library, place)
             archive.writestr(f"resources/{token}.rsm", image)
+            if step:
+                archive.writestr(f"resources/{token}.step.rsm", step)
 
     write_atomically(path, write)
 
@@ -168,9 +184,15 @@ def _functions(add: Any, part: Any, basis: int, function: int) -> str:
         apart = add("Sub", x, np.ascontiguousarray(part("columns").T)[None])
         squares = add("ReduceSum", add("Mul", apart, apart), [2], keepdims=0)
         phi = _radial(add, function, add("Mul", squares, scale))
+    elif basis == _kernel.MONOMIALS:
+        lengths = part("lengths")
+        x = add("Sub", "latents" if lengths is None else add("Div", "latents", lengths), part("offsets"))
+        for j, column in enumerate(part("powers").T.astype(float)):
+            powers = add("Pow", add("Gather", x, [j], axis=1), column)
+            phi = add("Mul", phi, powers) if j else powers
     elif basis != _kernel.IDENTITY:
         raise TypeError(
-            "the decoder has no ONNX graph: random features, POD, and kernels other than multi-Gaussian have one"
+            "the decoder has no ONNX graph: features, monomials, POD and kernels other than multi-Gaussian have one"
         )
     if part("tail_centre") is None:
         return phi
@@ -206,7 +228,8 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     ------
     TypeError, ValueError
         If the decoder cannot be frozen, is no linear map of features or kernels (a blend, a mixture of neighbours), has
-        bounds or a multi-Gaussian kernel, whose error function no operator has in float64, or takes more than 2 GB.
+        bounds and invariants, or a multi-Gaussian kernel, whose error function no operator has in float64, or takes
+        more than 2 GB.
     ImportError, OSError
         Without the package onnx, or if the file cannot be written.
 
@@ -244,15 +267,19 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         found = section_of(frozen.linear_map.kernel.source, name)
         return found.astype(np.float64) if found is not None and found.dtype == np.float32 else found
 
-    last = _kernel.SECTIONS["error_bar"]
-    others = [name for name, n in _kernel.SECTIONS.items() if n > last and not name.startswith("encoder")]
+    last, known = _kernel.SECTIONS["error_bar"], ("encoder", "powers")
+    others = [name for name, n in _kernel.SECTIONS.items() if n > last and name.partition("_")[0] not in known]
     if any(part(name) is not None for name in others):
         raise TypeError(
             "the decoder has no ONNX graph: it is a median or a mixture of fields, not a linear map. Fit one that is: "
             "KernelDecoder() or, on the command line, with --features"
         )
-    if part("lower") is not None:
-        raise ValueError("a decoder with bounds has no ONNX graph: export one without (bounds=None)")
+    lower, C = part("lower"), part("invariants")
+    if lower is not None and C is not None and len(C):
+        raise ValueError(
+            "a decoder with bounds and invariants has no ONNX graph: no operator finds the field that keeps both. With "
+            "bounds=None it keeps the invariants alone, with invariants=None the bounds alone"
+        )
     numbers = dict(zip(_kernel.PARAMETERS, part("parameters")[0].tolist()))
     f = _functions(add, part, numbers["basis"], numbers["function"])
     bias, cells = np.array(part("bias")), part("constant_cells")
@@ -264,7 +291,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
             matrix[:, cells[0]] = 0
         f = add("Add" if name == "start" else "MatMul", f, matrix)
     f = add("Add", f, bias)
-    C, values = part("invariants"), part("values")
+    values = part("values")
     if C is not None and len(C):
         if _varies(frozen):
             inputs["invariant_values"] = ["n", frozen.n_invariants]
@@ -273,6 +300,8 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         for _ in range(2):
             defect = add("Sub", values, add("MatMul", f, np.ascontiguousarray(C.T)))
             f = add("Add", f, add("MatMul", defect, back))
+    if lower is not None:
+        f = add("Max", add("Min", f, part("upper")), lower)
     add("Reshape", f, [-1, *shape])
     nodes[-1].output[0] = "field"
     if sum([len(constant.raw_data) for constant in constants]) > _LARGEST_GRAPH:

@@ -27,6 +27,8 @@ def made(name):
         "cosine": randsmap.RANDSMAPDecoder(randsmap.FourierFeatures(n_features=30), regularization=0.0, **random),
         "two factors": randsmap.RANDSMAPDecoder(output_rank=5, **random),
         "bounds": randsmap.KernelDecoder(invariants="mass", bounds="nonnegative"),
+        "bounds alone": randsmap.KernelDecoder(invariants=None, bounds="nonnegative"),
+        "monomials": randsmap.RANDSMAPDecoder(randsmap.MonomialFeatures(3), invariants="mass"),
         "multi-Gaussian": randsmap.KernelDecoder("multi-gaussian"),
         "k-NN": randsmap.KNNDecoder(3),
         **{f"Matern {nu}": randsmap.KernelDecoder("matern", nu=nu, invariants="mass") for nu in (0.5, 1.5, 2.5)},
@@ -165,8 +167,32 @@ def test_units_of_other_machines_and_of_old_files(tmp_path, monkeypatch):
         assert f"binaries/{name}-linux/randsmap.so" in zipfile.ZipFile(tmp_path / "unit.fmu").namelist()
 
 
+def test_a_unit_takes_the_steps_of_a_forecast(fmpy, tmp_path):
+    from fmpy.validation import validate_fmu
+
+    x, t = np.linspace(0, 1, 40), np.arange(60) * 0.1
+    waves = 1 + np.sin(2 * np.pi * x) * np.cos(t)[:, None] + np.cos(2 * np.pi * x) * np.sin(t)[:, None]
+    monomials = randsmap.RFNNDecoder(randsmap.MonomialFeatures(2), regularization=1e-9)
+    for regressor in (None, monomials):
+        forecast = randsmap.LatentForecast(randsmap.POD(2), regressor).fit(waves[:50], times=t[:50])
+        path = str(tmp_path / "waves.fmu")
+        randsmap.export.fmu(forecast, path)
+        assert validate_fmu(path) == []
+        now = forecast.model_.transform(waves[49:50])[0]
+        options = {"stop_time": 10.0, "output_interval": 0.1, "start_values": {"latents": now}}
+        steps = fmpy.simulate_fmu(path, output=["latents", "field"], **options)
+        assert (steps["latents"][0] == now).all() and np.ptp(steps["latents"], axis=0).min() > 1
+        np.testing.assert_allclose(steps["field"][1:], forecast.forecast(waves[:50], 100), rtol=0, atol=1e-11)
+    with pytest.raises(ValueError, match="step_size is that of the forecast"):
+        randsmap.export.fmu(forecast, path, step_size=0.2)
+    for refused in ({"regressor": randsmap.KNNDecoder(2)}, {"lag": 2}):
+        with pytest.raises(TypeError, match="lag=1, equal steps and a regressor with linear functions"):
+            randsmap.export.fmu(randsmap.LatentForecast(randsmap.POD(2), **refused).fit(waves), path)
+
+
 # -- ONNX ------------------------------------------------------------------------------------------
 ONNX = ["logistic", "cosine", "two factors", "Matern 0.5", "Matern 1.5", "Matern 2.5", "thin plate", "Gaussian", "POD"]
+ONNX += ["monomials", "bounds alone"]
 
 
 @pytest.mark.parametrize("name", [*ONNX, "varying"])
@@ -183,6 +209,9 @@ def test_graphs_give_the_fields_and_their_mass(tmp_path, name):
     assert f.shape == (n, *SHAPE) and f.dtype == np.float64
     np.testing.assert_allclose(f, expected, rtol=0, atol=1e-11 * abs(expected).max())
     kept = decoder.invariants_
+    if name == "bounds alone":
+        assert f.min() == 0
+        return
     C, m = kept.matrix[:, 0], np.broadcast_to(given.get("invariant_values", kept.values), (n, 1))
     for row, total in zip(f.reshape(n, -1), m[:, 0]):
         # a rounded sum of 40 terms, and the round-off of each cell that the correction changes
@@ -198,7 +227,10 @@ def test_graphs_give_the_fields_and_their_mass(tmp_path, name):
 
 @pytest.mark.parametrize(
     "name, message",
-    [("bounds", "a decoder with bounds has no ONNX graph"), ("multi-Gaussian", "kernels other than multi-Gaussian")],
+    [
+        ("bounds", "a decoder with bounds and invariants has no ONNX"),
+        ("multi-Gaussian", "kernels other than multi-Gaussian"),
+    ],
 )
 def test_what_has_no_graph_is_refused(tmp_path, name, message):
     pytest.importorskip("onnx")

@@ -198,7 +198,7 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar, absolute, shape = estimator.error_bar_, return_error == "absolute", estimator.field_shape_
-    errors, known = bar.at(np.asarray(X), coverage, absolute=absolute), len(bar.errors)
+    errors, known = bar.at(np.asarray(X, dtype=float), coverage, absolute=absolute), len(bar.errors)
     if not len(errors):
         return fields, errors
     if np.isinf(errors).all():

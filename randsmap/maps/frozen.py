@@ -83,7 +83,7 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
         if max(part.kernel.depth for part in maps) >= _kernel.MOST_DEPTH:
             most = f"an image holds maps within maps, such as blends of blends, to a depth of {_kernel.MOST_DEPTH}"
             raise TypeError(f"what is nested so often cannot be frozen: {most}. {OTHERWISE}")
-        arrays = arrays | {name: np.concatenate([_image_of(part) for part in maps]).view(np.int64)}
+        arrays = arrays | {name: np.concatenate([image_of(part) for part in maps]).view(np.int64)}
     matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
     table = np.zeros(len(matrices), _SECTION)
     end = _HEADER.itemsize + table.nbytes
@@ -105,7 +105,7 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
     return image
 
 
-def _image_of(part):
+def image_of(part):
     """The image of a map that is a part of another one, or that it was opened of."""
     if part.basis is None:
         return part.kernel.source

@@ -27,8 +27,9 @@ from randsmap.decoders._auto import check_groups, search_threads
 from randsmap.decoders._base import is_fitted
 from randsmap.encoders import POD
 from randsmap.features import MonomialFeatures
-from randsmap.invariants import norm_weights, own_values
+from randsmap.invariants import AffineInvariants, norm_weights, own_values
 from randsmap.maps.error_bar import members
+from randsmap.maps.linear_map import LinearMap
 from randsmap.metrics import field_norms, scaled_l2
 from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel, fitted_parts
@@ -301,7 +302,7 @@ class LatentForecast(FieldOutputMixin, Model):
     }
 
     leverage_from = "model"
-    freeze = not_frozen("C does not step in time. Freeze its model (model_.freeze()), and decode latents with that")
+    freeze = not_frozen("an image does not step in time: randsmap.export.fmu makes a unit that does")
 
     def fit(self, snapshots: ArrayLike, groups: ArrayLike | None = None, times: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to the motion of their latents.
@@ -456,6 +457,31 @@ class LatentForecast(FieldOutputMixin, Model):
             norms = field_norms(fields, cell_weights=norm_weights(self.field_shape_, self.model_))
             bounds = bounds * np.maximum(norms, SMALLEST_SHARE * self._usual)  # as errors are scaled
         return found, bounds
+
+    @property
+    def step_map(self) -> LinearMap:
+        """The map from latents to those of the next step, within their box; TypeError if there is no such map."""
+        check_fitted(self, "regressor_")
+        d = self._box.shape[1]
+        found: Any = getattr(self.regressor_, "linear_map", None)
+        arrays, centre = getattr(getattr(found, "basis", None), "arrays", {}), np.zeros(d)
+        units, rows = np.ones(d) if arrays.get("lengths") is None else arrays["lengths"], np.empty(0, np.intp)
+        # where the functions have the latents themselves, (z - centre) / units
+        if "powers" in arrays:
+            rows = np.nonzero((arrays["powers"] == np.eye(d)[:, None]).all(axis=2))[1]
+            centre = units * arrays["offsets"]
+        elif "tail_centre" in arrays:
+            rows, centre = np.arange(-d, 0), arrays["tail_centre"]
+        if self.lag_ > 1 or self._timed or len(self._angles) or len(rows) != d or found.combinations is not None:
+            raise TypeError(
+                "C takes a step of a forecast with lag=1, equal steps and a regressor with linear functions (None, "
+                f"KernelDecoder(degree=1)), got lag={self.lag_} and {self.regressor_!r}"
+            )
+        A = found.A.copy()
+        A[0] += centre
+        A[1:][rows, np.arange(d)] += units
+        box = AffineInvariants.of(np.zeros((d, 0)), np.zeros(0), np.zeros(d, bool), np.zeros(0), None, tuple(self._box))
+        return LinearMap(found.basis, A, box)
 
     def closed_error_bar(self) -> Any:
         raise AttributeError("errors of forecasts grow with the steps: forecast(..., return_error=True) returns them")

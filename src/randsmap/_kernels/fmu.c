@@ -19,9 +19,9 @@ enum { LATENTS, FIELD, TIME, VALUES, N_VARIABLES };
 typedef void (*log_message)(void *environment, int status, const char *category, const char *message);
 
 typedef struct {
-    randsmap_decoder *decoder;
+    randsmap_decoder *decoder, *step; /* step: from latents to those of the next step; NULL: they are an input */
     ptrdiff_t size[N_VARIABLES];
-    double *value[N_VARIABLES], *fit, *values, *work; /* fit: VALUES of the fit; values: those that a field is decoded with */
+    double *value[N_VARIABLES], *next, *fit, *values, *work; /* fit: VALUES of the fit; values: those that a field is decoded with */
     bool given, decoded; /* of VALUES some are numbers; the field is that of the inputs */
     void *environment;
     log_message log;
@@ -53,6 +53,7 @@ RANDSMAP_API void fmi3FreeInstance(void *instance)
     if (!u)
         return;
     randsmap_close(u->decoder);
+    randsmap_close(u->step);
     free(u->value[0]);
     free(u);
 }
@@ -65,25 +66,41 @@ static void start(unit *u)
     u->given = u->decoded = false;
 }
 
-static int open_image(unit *u, const char *token, const char *folder)
+static int open_image(const char *folder, const char *token, const char *ending, randsmap_decoder **out)
 {
-    const size_t length = strlen(folder), size = length + strlen(token) + sizeof "/.rsm";
+    const size_t length = strlen(folder), size = length + strlen(token) + strlen(ending) + sizeof "/";
     char *path = malloc(size);
     if (!path)
         return RANDSMAP_ERROR_MEMORY;
     const char *separator = length && (folder[length - 1] == '/' || folder[length - 1] == '\\') ? "" : "/";
-    snprintf(path, size, "%s%s%s.rsm", folder, separator, token);
-    int status = randsmap_open(path, &u->decoder);
+    snprintf(path, size, "%s%s%s%s", folder, separator, token, ending);
+    const int status = randsmap_open(path, out);
     free(path);
+    return status;
+}
+
+static int open_unit(unit *u, const char *token, const char *folder)
+{
+    int status = open_image(folder, token, ".rsm", &u->decoder);
     if (status)
         return status;
-    randsmap_info_t info = {sizeof info, 0, 0, 0, 0, 0, 0};
+    randsmap_info_t info = {sizeof info, 0, 0, 0, 0, 0, 0}, of_step = info;
     status = randsmap_info(u->decoder, &info);
+    ptrdiff_t work = randsmap_work(u->decoder, 1);
+    const int no_step = open_image(folder, token, ".step.rsm", &u->step);
+    if (!no_step) {
+        randsmap_info(u->step, &of_step);
+        if (of_step.n_components != info.n_components || of_step.n_cells != info.n_components)
+            return RANDSMAP_ERROR_IMAGE;
+        work += randsmap_work(u->step, 1);
+    } else if (no_step != RANDSMAP_ERROR_FILE) {
+        return no_step;
+    }
     u->size[LATENTS] = info.n_components;
     u->size[FIELD] = info.n_cells;
     u->size[TIME] = 1;
     u->size[VALUES] = info.n_invariants;
-    ptrdiff_t numbers = randsmap_work(u->decoder, 1) + 2 * u->size[VALUES];
+    ptrdiff_t numbers = work + u->size[LATENTS] + 2 * u->size[VALUES];
     for (int i = 0; i < N_VARIABLES; i++)
         numbers += u->size[i];
     double *memory = status ? NULL : malloc((size_t)numbers * sizeof *memory);
@@ -91,7 +108,8 @@ static int open_image(unit *u, const char *token, const char *folder)
         return status ? status : RANDSMAP_ERROR_MEMORY;
     for (int i = 0; i < N_VARIABLES; memory += u->size[i++])
         u->value[i] = memory;
-    u->fit = memory, u->values = u->fit + u->size[VALUES], u->work = u->values + u->size[VALUES];
+    u->next = memory, u->fit = u->next + u->size[LATENTS];
+    u->values = u->fit + u->size[VALUES], u->work = u->values + u->size[VALUES];
     if (u->size[VALUES])
         rk_values_of_fit(u->decoder, u->fit, u->work);
     start(u);
@@ -108,7 +126,7 @@ RANDSMAP_API void *fmi3InstantiateCoSimulation(const char *name, const char *tok
         return NULL;
     u->environment = environment;
     u->log = log;
-    int status = token && folder ? open_image(u, token, folder) : RANDSMAP_ERROR_ARGUMENT;
+    int status = token && folder ? open_unit(u, token, folder) : RANDSMAP_ERROR_ARGUMENT;
     if (!status)
         return u;
     report(u, ERROR, randsmap_strerror(status));
@@ -172,6 +190,13 @@ RANDSMAP_API int fmi3DoStep(void *instance, double time, double step, bool no_re
     *reached = time;
     if (!(step >= 0 && time + step < INFINITY))
         return report(u, ERROR, "fmi3DoStep: the step is negative, or not finite");
+    if (u->step && step > 0) {
+        const int status = randsmap_decode(u->step, u->value[LATENTS], 1, u->next, u->work);
+        if (status)
+            return report(u, DISCARD, randsmap_strerror(status));
+        memcpy(u->value[LATENTS], u->next, (size_t)u->size[LATENTS] * sizeof *u->next);
+        u->decoded = false;
+    }
     *reached = *u->value[TIME] = time + step;
     return OK;
 }
