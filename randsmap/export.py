@@ -267,7 +267,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         found = section_of(frozen.linear_map.kernel.source, name)
         return found.astype(np.float64) if found is not None and found.dtype == np.float32 else found
 
-    last, known = _kernel.SECTIONS["error_bar"], ("encoder", "powers")
+    last, known = _kernel.SECTIONS["error_bar"], ("encoder", "error", "powers")
     others = [name for name, n in _kernel.SECTIONS.items() if n > last and name.partition("_")[0] not in known]
     if any(part(name) is not None for name in others):
         raise TypeError(

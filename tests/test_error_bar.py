@@ -1,5 +1,6 @@
 """Error bars: how often they hold, where they grow, what they are made of, and where there is none."""
 
+import ctypes
 import warnings
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from randsmap import metrics
 from randsmap._kernels.linear_map import SECTIONS
 from randsmap._linalg.svd import sketched
 from randsmap.cli import main
+from randsmap.decoders import library_path
 from randsmap.decoders._blended import part_of
 from randsmap.maps.error_bar import ErrorBar, members
 from randsmap.maps.frozen import FrozenDecoder, assembled, section_of
@@ -241,18 +243,59 @@ def test_an_image_holds_it_if_asked_to(tmp_path):
         decoder.freeze().predict(NEW[:1], return_error=True)
 
 
-@pytest.mark.parametrize("harm", ["nan", "columns", "groups", "points"])
+@pytest.mark.kernels
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 2.0, 60)])
+def test_c_gives_the_errors_of_python(weights):
+    try:
+        library = ctypes.CDLL(library_path())
+    except FileNotFoundError:
+        pytest.skip("needs an installed package with its shared library")
+    model = randsmap.ParametricModel(randsmap.POD(4, invariants=None, cell_weights=weights)).fit(LATENTS, FIELDS)
+    frozen = model.freeze(error_bar=True)
+    image = np.frombuffer(frozen.linear_map.kernel.source, np.uint8)
+    decoder = ctypes.c_void_p()
+    library.randsmap_view.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+    assert library.randsmap_view(image.ctypes.data, len(image), ctypes.byref(decoder)) == 0
+    pointer = ctypes.c_void_p
+    call, count = library.randsmap_error, ctypes.c_ssize_t
+    call.argtypes = pointer, pointer, pointer, count, ctypes.c_double, ctypes.c_int, pointer
+    points = np.concatenate([NEW[:40], LATENTS[:10], [[9.0, -7.0], [1.3, 0.5]]])
+    fields, out = frozen.predict(points), np.empty(len(points))
+
+    def errors(coverage, absolute, fields=fields):
+        at = None if fields is None else fields.ctypes.data
+        assert call(decoder, points.ctypes.data, at, len(points), coverage, absolute, out.ctypes.data) == 0
+        return out
+
+    for coverage in (0.05, 0.5, 0.9, 150 / 151):
+        for kind in (True, "absolute"):
+            found = frozen.predict(points, return_error=kind, coverage=coverage)[1]
+            np.testing.assert_allclose(errors(coverage, kind == "absolute"), found, rtol=1e-11)
+    np.testing.assert_allclose(errors(0.9, 0, None), frozen.error_bar_.at(points, 0.9), rtol=1e-11)
+    assert np.isinf(errors(1.0, 0)).all()
+    points[3] = np.nan
+    assert call(decoder, points.ctypes.data, None, len(points), 0.9, 0, out.ctypes.data) == 7
+    assert (np.isnan(out) == (np.arange(len(points)) == 3)).all()
+    assert call(decoder, points.ctypes.data, None, len(points), 0.0, 0, out.ctypes.data) == 1
+    library.randsmap_close(decoder)
+
+
+@pytest.mark.parametrize("harm", ["law", "near", "nan", "columns", "groups", "points"])
 def test_a_forged_bar_is_refused(harm):
     image = fitted("kernel").freeze(error_bar=True).linear_map.kernel.source
     sections = {name: np.array(found) for name in SECTIONS if (found := section_of(image, name)) is not None}
     matrix = sections["error_bar"]
-    if harm == "nan":
+    if harm == "law":
+        sections["error_law"][1, -1] = np.inf
+    elif harm == "near":
+        sections["error_law"][0, 0] = 7.0
+    elif harm == "nan":
         matrix[3, 2] = np.nan
     elif harm == "groups":
         matrix[:, 4] = 1.0
     else:
         sections["error_bar"] = matrix[:, :-1] if harm == "columns" else matrix[:2]
-    with pytest.raises(ValueError, match="error bar"):
+    with pytest.raises(ValueError, match=r"error bar|damaged"):
         FrozenDecoder(assembled(sections)).predict(NEW[:1], return_error=True)
 
 

@@ -334,7 +334,7 @@ _FREEZE = {
     "--tol TOL": "relative L2 error that decoded fields may have, for fewer numbers, or of a table (default 1e-7)",
     "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
     "--latents FILE": "latents such as will be decoded, for --tol and --table of models that do not know theirs (POD)",
-    "--error-bar": "with what says how far fields may be off, for Python",
+    "--error-bar": "with what says how far fields may be off (randsmap_error in C)",
     "--distil N": "not the decoder but one of N kernels, fitted to what the decoder decodes (at --latents, or all over "
     "the training latents), whose error is printed: for decoders that do not freeze, or for less work than a blend",
 }

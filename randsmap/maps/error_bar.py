@@ -64,6 +64,13 @@ class ErrorBar:
         rows = np.column_stack([self.points, self.errors, self.norms, self.groups])
         return np.vstack([np.pad([*self.growth, float(self.along)], (0, rows.shape[1] - 3)), rows])
 
+    @property
+    def sections(self) -> dict[str, _Values]:
+        """Everything as an image holds it, and what C needs besides for relative and for absolute errors."""
+        kinds = zip((self._relative, self._absolute), (error_scales(self.norms).min(), self.norms.max()))
+        law = [[*numbers, norm, *self.unit, *scores] for (_, scores, numbers), norm in kinds]
+        return {"error_bar": self.matrix, "error_law": np.array(law)}
+
     @classmethod
     def of_matrix(cls, matrix: _Values, d: int) -> Self:
         """The bar of a section of an image, which may be forged."""
@@ -78,7 +85,7 @@ class ErrorBar:
     @quiet
     def grown(self, blocks: _Labels, apart: _Values) -> ErrorBar:
         """With the growth that errors `apart` (n,) show, of fields left out with all of the block of each."""
-        errors, local, inside, away = self._judged(np.ones(len(self.errors)))
+        errors, local, inside, away, _ = self._judged(np.ones(len(self.errors)))
         beside, theirs = local(self._scaled, *_others(self._scaled, blocks))
         outside = np.log(np.clip(apart, errors.min(), 1e100)) - beside
         power = np.clip(theirs @ (outside - np.median(inside)) / max(theirs @ theirs, 1e-300), 0.0, 4.0)
@@ -95,7 +102,7 @@ class ErrorBar:
     @quiet
     def at(self, X: _Values, coverage: float, *, absolute: bool = False) -> _Values:
         """Bounds (L,) at points X (L, d), relative to the norm of a field or `absolute`."""
-        local, scores = self._absolute if absolute else self._relative
+        local, scores, _ = self._absolute if absolute else self._relative
         rank = int(np.ceil(round((len(scores) + 1) * coverage, 9)))
         if rank > len(scores):  # so much cannot be known of so few
             return np.full(len(X), np.inf)
@@ -152,7 +159,9 @@ class ErrorBar:
             inside = np.clip(given, known.min(axis=0), known.max(axis=0)) - known.mean(axis=0)
             return given[:, 0] + misses.mean() + inside @ powers, np.maximum(middle - usual, 0)
 
-        return local, leverage
+        constant = misses.mean() - known.mean(axis=0) @ powers
+        numbers = [self._nearest[1].shape[1], least, constant, *powers, *known.min(axis=0), *known.max(axis=0), usual]
+        return local, leverage, numbers
 
     def _growing(self, away):
         """Logarithm of the growth at distances from `_local`."""
@@ -161,16 +170,17 @@ class ErrorBar:
     def _judged(self, sizes):
         """Errors, none far below their mean; `_local`; by how much those of points left out exceed it; how far away."""
         errors = self.errors * sizes
-        errors = np.maximum(errors, max(1e-3 * float(errors.mean()), 1e-200))  # where fields plateau some are 0
-        local, leverage = self._local(errors)
+        floor = max(1e-3 * float(errors.mean()), 1e-200)  # where fields plateau some are 0
+        errors = np.maximum(errors, floor)
+        local, leverage, numbers = self._local(errors)
         beside, away = local(self._scaled, *self._nearest)
-        return errors, local, (np.log(errors) - beside) / (1 - leverage), away
+        return errors, local, (np.log(errors) - beside) / (1 - leverage), away, [*numbers, floor]
 
     @quiet
     def _calibrated(self, sizes):
-        """`_local`, and the sorted logarithms of what the training points' errors exceed."""
-        _, local, inside, away = self._judged(sizes)
-        return local, np.sort(inside - self._growing(away))
+        """`_local`, the sorted logarithms of what the training points' errors exceed, and the numbers of both."""
+        _, local, inside, away, numbers = self._judged(sizes)
+        return local, np.sort(inside - self._growing(away)), numbers
 
 
 def unknown_errors(part: Any, what: str = "") -> AttributeError:

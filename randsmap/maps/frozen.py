@@ -400,8 +400,8 @@ def freeze(
     max_bytes : int
         Largest table.
     error_bar : bool
-        With what `predict` needs for return_error=True: d + 3 numbers for each of at most 2000 training points, which
-        C does not read. With `distil` those of this decoder, its errors and ``distilled_error_`` added in squares.
+        With what `predict` needs for return_error=True, and randsmap_error in C: d + 5 numbers for each of at most 2000
+        training points. With `distil` those of this decoder, its errors and ``distilled_error_`` added in squares.
     encoder : fitted encoder or None
         What `ManifoldModel.freeze` adds.
     regressor : fitted ParametricModel or None
@@ -480,7 +480,7 @@ def freeze(
         arrays["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
     if error_bar:
         bar = error_bar if isinstance(error_bar, ErrorBar) else (encoder or regressor or self).error_bar_
-        arrays["error_bar"] = bar.matrix
+        arrays |= bar.sections
     behind = {} if encoder is None else encoder.frozen_encoder(precision, tol)
     if regressor is not None:
         behind = {"input": regressor.regressor_.linear_map}

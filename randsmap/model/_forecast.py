@@ -463,7 +463,8 @@ class LatentForecast(FieldOutputMixin, Model):
         """The map from latents to those of the next step, within their box; TypeError if there is no such map."""
         check_fitted(self, "regressor_")
         d = self._box.shape[1]
-        found: Any = getattr(self.regressor_, "linear_map", None)
+        plain = self.lag_ == 1 and not self._timed and not len(self._angles)
+        found: Any = getattr(self.regressor_, "linear_map", None) if plain else None
         arrays, centre = getattr(getattr(found, "basis", None), "arrays", {}), np.zeros(d)
         units, rows = np.ones(d) if arrays.get("lengths") is None else arrays["lengths"], np.empty(0, np.intp)
         # where the functions have the latents themselves, (z - centre) / units
@@ -472,7 +473,7 @@ class LatentForecast(FieldOutputMixin, Model):
             centre = units * arrays["offsets"]
         elif "tail_centre" in arrays:
             rows, centre = np.arange(-d, 0), arrays["tail_centre"]
-        if self.lag_ > 1 or self._timed or len(self._angles) or len(rows) != d or found.combinations is not None:
+        if len(rows) != d or found.combinations is not None:
             raise TypeError(
                 "C takes a step of a forecast with lag=1, equal steps and a regressor with linear functions (None, "
                 f"KernelDecoder(degree=1)), got lag={self.lag_} and {self.regressor_!r}"

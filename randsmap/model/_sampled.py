@@ -193,7 +193,7 @@ def stencil(
         raise ValueError(f"offsets must have shape (p, {n_axes}), a step along each axis, got {steps.shape}")
     if steps.size and (steps.dtype.kind not in "iu" or np.abs(steps.astype(float)).max() > 1 << 40):
         raise TypeError(f"offsets must hold integers of at most 2**40, got {offsets!r}")
-    rules = [boundary] * n_axes if isinstance(boundary, str) else list(boundary)
+    rules = list(boundary) if isinstance(boundary, (list, tuple)) else [boundary] * n_axes
     if len(rules) != n_axes:
         raise ValueError(f"boundary must be one rule, or one for each of {n_axes} axes, got {boundary!r}")
     places, inside = [], np.ones((len(cells), len(steps)), bool)

@@ -54,3 +54,5 @@ cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, c
                              double *f, double *Jv, double *work) noexcept nogil
 cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
                       double *work) noexcept nogil
+cdef int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+                        double coverage, int absolute, double *out) noexcept nogil

@@ -59,3 +59,8 @@ cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, c
 cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
                       double *work) noexcept nogil:
     return c.randsmap_vjp(decoder, y, u, out, work)
+
+
+cdef int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+                        double coverage, int absolute, double *out) noexcept nogil:
+    return c.randsmap_error(decoder, y, f, n, coverage, absolute, out)

@@ -273,6 +273,11 @@ static void *example(int kind, size_t *size)
         if (kind != 5)
             add_uniform(&t, RK_ENCODER_WEIGHTS, D + 1, 9, 0.5, 1);
     }
+    if (kind == 1 || kind == BEHIND) {
+        add_uniform(&t, RK_ERROR_BAR, 6, D + 3, 0, 1);
+        double *law = add_uniform(&t, RK_ERROR_LAW, 2, RK_LAW + D + 5, 0.5, 1);
+        law[RK_LAW_NEAR] = law[RK_LAW + D + 5] = 3;
+    }
     if (rank)
         invariants(&t, kind == 1 || kind == 3 || kind == BEHIND, (uint64_t)rank);
     return assembled(&t, size);

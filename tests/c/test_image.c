@@ -28,6 +28,9 @@ static int used(const randsmap_decoder *decoder, double *field)
         memcpy(field, f, (size_t)cells * sizeof *f);
     if (q)
         randsmap_decode_values(decoder, y, m, rows, f, work);
+    double errors[15];
+    randsmap_error(decoder, y, f, rows, 0.5, 0, errors);
+    randsmap_error(decoder, y, NULL, rows, 0.99, 1, errors);
     randsmap_encode(decoder, f, rows, y, work);
     randsmap_encode_steps(decoder, f, rows, 3, y, work);
     free(work);
@@ -130,6 +133,7 @@ static void test_whole(int kind)
         CHECK(randsmap_encode(decoder, far, 1, z, work) == RANDSMAP_ERROR_NOT_FINITE);
     } else {
         CHECK(randsmap_encode(decoder, f, 1, g, work) == RANDSMAP_ERROR_UNSUPPORTED);
+        CHECK(randsmap_error(decoder, y, f, 1, 0.5, 0, g) == (kind == 1 || kind == BEHIND ? RANDSMAP_OK : RANDSMAP_ERROR_UNSUPPORTED));
         CHECK(randsmap_encode_steps(decoder, f, 1, 2, g, work) == RANDSMAP_ERROR_UNSUPPORTED);
     }
     y[1] = NAN;

@@ -328,6 +328,23 @@ static void read_encoder(sections *s, randsmap_decoder *r)
     }
 }
 
+static void read_error_bar(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t d = columns_of(s, RK_ERROR_BAR) - 3, n = (ptrdiff_t)s->found[RK_ERROR_BAR].rows - 1;
+    const ptrdiff_t columns = RK_LAW + d + n;
+    r->error_bar = doubles(s, RK_ERROR_BAR, n + 1, d + 3);
+    r->error_law = doubles(s, RK_ERROR_LAW, 2, columns);
+    r->n_judged = n, r->judged_d = d;
+    s->bad |= n < 1 || d < 1 || d > rk_image_dimension(r);
+    for (ptrdiff_t i = 0; !s->bad && i < (n + 1) * (d + 3); i++)
+        s->bad = !(fabs(r->error_bar[i]) < 1e150);
+    for (ptrdiff_t i = 0; !s->bad && i < 2 * columns; i++)
+        s->bad = !(fabs(r->error_law[i]) < 1e150)
+                 || (i % columns == RK_LAW_NEAR && !(r->error_law[i] >= 1 && r->error_law[i] <= RK_MOST_NEAR
+                                                     && r->error_law[i] <= (double)n))
+                 || (i % columns >= RK_LAW && i % columns < RK_LAW + d && !(r->error_law[i] > 0));
+}
+
 /* The map of sections whose numbers are at most `limit`. */
 static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
 {
@@ -385,6 +402,8 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     s->bad |= r->input && (r->input->M != r->d || s->found[RK_ENCODER_CENTRE].data);
     if (s->found[RK_ENCODER_CENTRE].data)
         read_encoder(s, r);
+    if (s->found[RK_ERROR_LAW].data)
+        read_error_bar(s, r);
     if (r->kind == RANDSMAP_TABLE)
         read_table(s, r);
     else if (r->kind != RANDSMAP_FEATURES)

@@ -79,6 +79,8 @@ cdef extern from "rk_image.h" nogil:
     int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p, double *f,
                             double *Jv, double *work)
     int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out, double *work)
+    int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n, double coverage,
+                       int absolute, double *out)
     uint64_t rk_image_checksum(const void *image, size_t size)
 
 

@@ -78,7 +78,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(ENCODER_ROWS)        /* (n, r or M) float64 or float32: training fields in z; without them z is the latent point */ \
     X(ENCODER_WEIGHTS)     /* (d + 1, n): of the Nystroem extension; with ENCODER_LENGTHS (d + 1, m): of rk_geodesic */ \
     X(FIELD_SHAPE)         /* int64 (1, k): lengths of a field's axes, row-major; for hosts, nothing here reads it */ \
-    X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups: for Python alone */ \
+    X(ERROR_BAR)           /* (1 + n, d + 3): a row of parameters; points, errors, norms, groups */ \
     X(POWERS)              /* int64 (P, d) of monomials */                                                             \
     X(NEAR_POINTS)         /* (n, d) in units of the lengths, by their first coordinate: whose nearest is looked for */ \
     X(NEAR_ORDER)          /* int64 (1, n): their numbers, by which those below, and coefficients, are ordered */      \
@@ -90,7 +90,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */  \
     X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */                 \
     X(ENCODER_LENGTHS)     /* (n, m) float64 or float32: of the paths from training fields to landmarks */             \
-    X(ENCODER_ROOT)        /* (1, M): z = f root - centre, of an encoder by paths */
+    X(ENCODER_ROOT)        /* (1, M): z = f root - centre, of an encoder by paths */                                   \
+    X(ERROR_LAW)           /* (2, RK_LAW + d + n), of relative, absolute errors: rk_law, units, what n errors exceed */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \
@@ -119,6 +120,13 @@ enum rk_scalar {
     RK_DISTILLED,     /* relative L2 error as what another decoder is frozen by; 0: it stands for none; for Python alone */
     RK_N_SCALARS,
     RK_FIRST_SCALARS = RK_ENCODER_WIDTH + 1
+};
+
+/* Of an error bar: neighbours, least distance, the constant; powers of two means of logarithms of errors and of three
+ * distances, and the least and largest of these; the usual distance; the least error; the smallest or largest norm */
+enum rk_law {
+    RK_LAW_NEAR, RK_LAW_LEAST, RK_LAW_CONSTANT, RK_LAW_POWERS, RK_LAW_LOW = RK_LAW_POWERS + 5, RK_LAW_HIGH = RK_LAW_LOW + 5,
+    RK_LAW_USUAL = RK_LAW_HIGH + 5, RK_LAW_FLOOR, RK_LAW_NORM, RK_LAW, RK_MOST_NEAR = 6
 };
 
 /* phi: the coordinates; scale act(y . w + b); g(scale |x - z|^2); the mean of exp(-s^2 |x - z|^2 / 2) over s in
@@ -194,6 +202,9 @@ struct randsmap_decoder {
     ptrdiff_t encoder_neighbors;
     const double *cell_weights; /* of the norm of fields; NULL: ones */
     ptrdiff_t steps;            /* of rk_nearest after encoding */
+
+    const double *error_bar, *error_law; /* NULL: there is none */
+    ptrdiff_t n_judged, judged_d; /* points, and the last coordinates, that it knows */
 
     rk_gemm gemm; /* for more than RK_DECODE_FEW rows; NULL: loops, and no row depends on the others */
     rk_single_gemm single_gemm;

@@ -1381,3 +1381,88 @@ int randsmap_encode(const randsmap_decoder *r, const double *f, ptrdiff_t n, dou
 {
     return randsmap_encode_steps(r, f, n, -1, y, work);
 }
+
+/* -- Error bars ------------------------------------------------------------------------------------ */
+/* Scaled distance of y (d) from the mean of the points of k places */
+static double from_middle(const double *bar, const double *unit, ptrdiff_t d, const double *y, const ptrdiff_t *place,
+                          ptrdiff_t k)
+{
+    double square = 0;
+    for (ptrdiff_t j = 0; j < d; j++) {
+        double mean = 0;
+        for (ptrdiff_t i = 0; i < k; i++)
+            mean += bar[place[i] * (d + 3) + j] / unit[j];
+        const double t = y[j] / unit[j] - mean / (double)k;
+        square += t * t;
+    }
+    return sqrt(square);
+}
+
+/* The logarithm of the error that is usual at y (d), with its growth: ErrorBar in Python says why. */
+static double usual_error(const randsmap_decoder *r, const double *law, int absolute, const double *y)
+{
+    const ptrdiff_t d = r->judged_d, k = (ptrdiff_t)law[RK_LAW_NEAR], two = smaller(2, k);
+    const double *bar = r->error_bar, *unit = law + RK_LAW;
+    double square[RK_MOST_NEAR], given[6] = {0};
+    ptrdiff_t place[RK_MOST_NEAR], count = 0;
+    for (ptrdiff_t i = 1; i <= r->n_judged; i++) { /* of equal ones the first */
+        const double *point = bar + i * (d + 3);
+        double sum = 0;
+        for (ptrdiff_t j = 0; j < d; j++) {
+            const double t = y[j] / unit[j] - point[j] / unit[j];
+            sum += t * t;
+        }
+        if (count == k && !(sum < square[k - 1]))
+            continue;
+        ptrdiff_t at = count < k ? count++ : k - 1;
+        for (; at > 0 && sum < square[at - 1]; at--)
+            square[at] = square[at - 1], place[at] = place[at - 1];
+        square[at] = sum, place[at] = i;
+    }
+    for (ptrdiff_t i = 0; i < k; i++) {
+        const double *errors = bar + place[i] * (d + 3) + d;
+        const double error = absolute ? errors[0] * errors[1] : errors[0];
+        const double known = log(error > law[RK_LAW_FLOOR] ? error : law[RK_LAW_FLOOR]);
+        given[0] += known / (double)k;
+        given[1] += i < two ? known / (double)two : 0;
+    }
+    given[2] = sqrt(square[0]), given[3] = sqrt(square[two - 1]);
+    given[4] = from_middle(bar, unit, d, y, place, two), given[5] = from_middle(bar, unit, d, y, place, k);
+    double found = given[0] + law[RK_LAW_CONSTANT];
+    for (int i = 2; i < 6; i++)
+        given[i] = log(given[i] > law[RK_LAW_LEAST] ? given[i] : law[RK_LAW_LEAST]);
+    for (int i = 0; i < 5; i++) {
+        const double low = law[RK_LAW_LOW + i], high = law[RK_LAW_HIGH + i];
+        found += law[RK_LAW_POWERS + i] * (given[i] < low ? low : given[i] > high ? high : given[i]);
+    }
+    const double away = given[5] > law[RK_LAW_USUAL] ? given[5] - law[RK_LAW_USUAL] : 0, twice = away / 0.6931471805599453;
+    return found + bar[0] * away + bar[1] * (twice < 1 ? twice : 1);
+}
+
+int randsmap_error(const randsmap_decoder *r, const double *y, const double *f, ptrdiff_t n, double coverage, int absolute,
+                   double *out)
+{
+    if (!r || n < 0 || (n && (!y || !out)) || !(coverage > 0) || !(coverage <= 1))
+        return RANDSMAP_ERROR_ARGUMENT;
+    if (!r->error_law)
+        return RANDSMAP_ERROR_UNSUPPORTED;
+    const ptrdiff_t D = rk_image_dimension(r), d = r->judged_d, N = r->n_judged;
+    const double *law = r->error_law + (absolute ? RK_LAW + d + N : 0), rank = ceil((double)(N + 1) * coverage - 5e-10);
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        if (!all_finite(y + i * D, D) || (f && !all_finite(f + i * r->M, r->M))) {
+            note(&status, finished(out + i, 1, RANDSMAP_ERROR_NOT_FINITE));
+            continue;
+        }
+        out[i] = INFINITY;
+        if (rank > (double)N)
+            continue;
+        out[i] = exp(usual_error(r, law, absolute, y + (i + 1) * D - d) + law[RK_LAW + d + (ptrdiff_t)rank - 1]);
+        double square = 0;
+        for (ptrdiff_t j = 0; f && j < r->M; j++)
+            square += (r->cell_weights ? r->cell_weights[j] : 1) * f[i * r->M + j] * f[i * r->M + j];
+        const double most = absolute ? sqrt(square) + law[RK_LAW_NORM] : 1 + sqrt(square) / law[RK_LAW_NORM];
+        out[i] = f && most < out[i] ? most : out[i];
+    }
+    return status;
+}

@@ -88,6 +88,16 @@ module randsmap
       real(c_double), intent(out) :: gradient(*)
       real(c_double), intent(inout) :: work(*)
     end function
+    integer(c_int) function randsmap_error(decoder, y, fields, n, coverage, absolute, errors) &
+        bind(c, name="randsmap_error")
+      import
+      type(c_ptr), value :: decoder
+      real(c_double), intent(in) :: y(*), fields(*)
+      integer(c_intptr_t), value :: n
+      real(c_double), value :: coverage
+      integer(c_int), value :: absolute
+      real(c_double), intent(out) :: errors(*)
+    end function
   end interface
 
 contains

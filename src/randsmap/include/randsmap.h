@@ -110,6 +110,12 @@ RANDSMAP_API int randsmap_decode_jvp(const randsmap_decoder *decoder, const doub
 RANDSMAP_API int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
                               double *work);
 
+/* How far fields decoded at points y (n, d) may be off: out (n) has relative L2 errors, or with `absolute` L2 errors, that
+ * are not exceeded with the probability `coverage`. With the fields f (n, M), or NULL, none is larger than f explains.
+ * Infinite where so much coverage is not known. The image must have been made with error_bar=True. */
+RANDSMAP_API int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+                                double coverage, int absolute, double *out);
+
 #ifdef __cplusplus
 }
 #endif

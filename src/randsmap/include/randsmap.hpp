@@ -71,6 +71,12 @@ public:
         check(randsmap_vjp(decoder_.get(), y, u, gradient, work.data()));
     }
 
+    // How far n fields, decoded at y, may be off.
+    void error(const double *y, const double *fields, std::ptrdiff_t n, double coverage, double *errors) const
+    {
+        check(randsmap_error(decoder_.get(), y, fields, n, coverage, 0, errors));
+    }
+
 private:
     struct Close {
         void operator()(randsmap_decoder *decoder) const { randsmap_close(decoder); }
