@@ -11,6 +11,7 @@ from sklearn.linear_model import LinearRegression
 
 import randsmap as rm
 from randsmap import metrics
+from randsmap._linalg.scales import error_scales
 from randsmap._linalg.svd import principal_coordinates
 from randsmap.datasets import make_swiss_roll
 from randsmap.decoders._auto import Samples, Trial, bounded_errors, check_groups, score_of, starts_of
@@ -203,8 +204,8 @@ def test_one_lost_group_does_not_choose_alone():
 
 def test_score_survives_empty_fields():
     norms = np.r_[0.0, np.ones(9)]
-    assert np.isfinite(bounded_errors(np.full((10, 3), 1e-3), norms)).all()
-    assert bounded_errors(np.full((10, 3), np.nan), norms).max() == 1
+    assert np.isfinite(bounded_errors(np.full((10, 3), 1e-3), error_scales(norms))).all()
+    assert bounded_errors(np.full((10, 3), np.nan), error_scales(norms)).max() == 1
 
 
 def test_held_out_errors_of_neighbours_are_refits():

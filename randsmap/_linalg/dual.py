@@ -90,7 +90,6 @@ class Dual:
             self.solve(H, regularization)
             return s @ self.Q.T + H.T
 
-    # -- All lambdas -----------------------------------------------------------------------------------
     @cached_property
     def modes(self) -> tuple[_Values, _Values, float]:
         """Eigenvalues above round-off, in descending order, and eigenvectors (n, r) of J K J; the round-off."""
@@ -167,7 +166,6 @@ class Dual:
             remove_span(self.Q, root)
         return root
 
-    # -- Leverage --------------------------------------------------------------------------------------
     def leverage(self, regularization: float) -> tuple[Callable[..., _Values], _Values | None, _Values, bool]:
         """The leverage h = |w|^2 + v / lambda, v = k(y, y) - 2 k^T w + w^T K w; for lambda up to `smallest` v alone. A
         function of the kernel k (L, n) between points and the training points, the tail t (L, m) and k(y, y); h (n,) at

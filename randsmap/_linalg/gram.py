@@ -484,7 +484,6 @@ class NormalEquations:
         new.sums, new.waiting = copy.deepcopy(self.sums), list(self.waiting)
         return new
 
-    # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, regularization: float, solver: str) -> Solution:
         """Ridge coefficients A (P+1, M) of all rows. By Cholesky; with solver="auto" and lambda <= 10 eps trace(Phi^T
         Phi), or if Cholesky fails, the minimum-norm solution by the eigenvectors of Phi^T Phi (paper Eq. 18, Eq.

@@ -117,7 +117,6 @@ class RidgeFactor:
         self._keep = len(regularizations) > 1
         self._made: dict[str, Any] = {}
 
-    # -- The methods -----------------------------------------------------------------------------------
     def _methods(self, M, regularization):
         """Names of the methods to be tried for M right-hand sides."""
         if self._solver == "auto" and not regularization > 0:
@@ -144,7 +143,6 @@ class RidgeFactor:
         most = affordable_rank(rows.n, rows.width, self._cells or M, max(1, len(self._lambdas)), forced=forced)
         return LowRank(rows, most, self._lambdas, self._tol, forced=forced) if most else None
 
-    # -- Solutions -------------------------------------------------------------------------------------
     def solve(self, F: Any, regularization: float) -> Solution:
         """Coefficients of the fields F (n, M), an array or Rows, with a bias row. A ValueError if solver="krylov" or
         "lowrank" and lambda is 0, or memory-mapped fields do not fit in memory; a LinAlgError if solver="cholesky" and
@@ -210,7 +208,6 @@ class RidgeFactor:
         rows.mean = None  # the direct method finds it in the pass over the features that it makes anyway
         return None
 
-    # -- What needs no fields ----------------------------------------------------------------------------
     def weights(self, points: FeatureRows, regularization: float) -> _Values:
         """Weights W (L, n) of the fields in those decoded at other points: W F is phi(Z) A. Errors as of `solve`."""
         rows = self._rows

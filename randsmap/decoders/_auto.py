@@ -186,9 +186,9 @@ COUNTED: dict[str, tuple[str, Sequence[int]]] = {
 }
 
 
-def bounded_errors(residuals: _Values, norms: _Values) -> _Values:
-    """L2 errors (n,) over the norms of the fields, or over 1e-3 of the median norm if that is more; at most 1."""
-    errors = np.linalg.norm(residuals, axis=1) / error_scales(norms)
+def bounded_errors(residuals: _Values, scales: _Values) -> _Values:
+    """L2 errors (n,) over the `error_scales` of the fields; at most 1."""
+    errors = np.linalg.norm(residuals, axis=1) / scales
     return np.where(errors < 1, errors, 1.0)
 
 
@@ -206,7 +206,7 @@ class Samples:
     def __init__(
         self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
     ) -> None:
-        self.X, self.G, self.norms, self.labels = X, G, norms, labels
+        self.X, self.G, self.norms, self.labels, self.scales = X, G, norms, labels, error_scales(norms)
         # of many samples an error of 1e-5 in one is hidden by the others, while to refit without it takes long
         self.digits = 1e-8 if len(X) <= 300 else 1e-11
         self.groups = None if labels is None else members_of(labels)
@@ -257,7 +257,7 @@ class Samples:
 
     def judge(self, trial: Trial, residuals: _Values) -> Trial:
         """Set the mean error and the score by what held-out fields miss."""
-        errors = bounded_errors(residuals, self.norms)
+        errors = bounded_errors(residuals, self.scales)
         trial.score, trial.error, trial.judged = score_of(errors, self.parts), float(errors.mean()), len(errors)
         return trial
 
@@ -417,7 +417,7 @@ def blend(samples: Samples, members: list[Trial], most: int) -> tuple[list[Trial
     sizes = [min(len(members), most)]
     if samples.groups is None:
         sizes = [size for size in (1, 3, 5, 8) if size < sizes[0]] + sizes
-    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G)), samples.norms) for size in sizes]
+    errors = [bounded_errors(G - geometric_median(P[:size], median_smoothing(G)), samples.scales) for size in sizes]
     scores = [score_of(e, samples.parts) for e in errors]
     chosen = next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
     return members[: sizes[chosen]], float(errors[chosen].mean()), limit
@@ -594,7 +594,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         X, G, n = samples.X * units, samples.G, len(rest)
         parts = [trial.decoder(units, n, samples.seed, of=len(X)) for trial in members]
         found = BlendedDecoder(parts, limit=limit, invariants=None).fit(X[rest], G[rest]).predict(X[held])
-        return float(bounded_errors(G[held] - found, samples.norms[held]).mean())
+        return float(bounded_errors(G[held] - found, error_scales(samples.norms[held])).mean())
 
     invariants_ = of_fit("invariants")
 

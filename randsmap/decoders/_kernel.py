@@ -95,7 +95,8 @@ class KernelFit(_base.Fit):
 
     def _check_all_known(self):
         if self.solver == "sums":
-            raise AttributeError(f"kernels at some points keep no training fields and have no held-out errors: {HOW}")
+            what = "keep no training fields and have no held-out errors in closed form"
+            raise AttributeError(f"kernels at some of the points {what}: {HOW}")
 
     def left_out(self, G, groups=None):
         self._check_all_known()
@@ -314,7 +315,6 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
             weights=weights,
         )
 
-    # -- What needs no fields ----------------------------------------------------------------------------
     def eigenpairs(self, X, least):
         if self._has_centers(len(X)):
             raise ValueError(f"the spectrum is that of all samples, got n_centers={self.n_centers}: give None")

@@ -269,7 +269,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
                 "solver='auto' or 'svd'"
             )
         if self.constraint != "everywhere" and self.bounds is not None:
-            raise ValueError("bounds need the projection of every row: use constraint='everywhere'")
+            raise ValueError("constraint='training' projects no rows, as bounds need: use constraint='everywhere'")
         if weighted:
             names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
             _base.check_unread(self, names, "with sample_weight")
@@ -409,7 +409,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         if isinstance(self.latent_scale, str):
             raise ValueError(
                 f"partial_fit cannot know the spread of all latent points, latent_scale={self.latent_scale!r}: give "
-                "None, a number or an array, or all latent points to fit_features before"
+                "latent_scale=None, or a number or an array, or all latent points to fit_features before"
             )
         if ridge.is_map(self.features) and _base.is_fitted(self.features):
             return copy.deepcopy(self.features), np.ones(X.shape[1])
@@ -463,7 +463,6 @@ class RandomFeatureRegression(_base.RidgeDecoder):
             self._fitted = self._stream.solve(ridge.batch_regularization(self), self.solver, self.dtype)
         return self
 
-    # -- What needs no fields ----------------------------------------------------------------------------
     def check_available(self, capability):
         if capability != "smoother":
             return True

@@ -177,7 +177,6 @@ class NystroemExtension:
         values[values < _SMALLEST_VALUE] = 0
         return i, j, values, first
 
-    # -- Derivatives -----------------------------------------------------------------------------------
     def jacobian(self, X: _Values) -> _Values:
         """dy/dx (L, d, M) at fields X (L, M)."""
         values = self.values

@@ -21,7 +21,7 @@ from randsmap._interface.parameters import Parameter, check_parameters, check_ra
 from randsmap._io.progress import steps
 from randsmap._kernels.linear_map import MOST_STEPS
 from randsmap._linalg.rows import taken
-from randsmap._linalg.scales import in_norm
+from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.decoders._auto import (
     FAMILIES,
     GAUSSIAN,
@@ -479,7 +479,7 @@ class _EncoderSearch:
             model.set_params(**{name: number})
             with extrapolation_ignored():
                 missed = F - model.inverse_transform(model.transform(F))
-            errors.append(bounded_errors(in_norm(missed, self._weights), self._sizes[held]))
+            errors.append(bounded_errors(in_norm(missed, self._weights), error_scales(self._sizes[held])))
         return np.array(errors)
 
     def _best(self, errors, folds):
