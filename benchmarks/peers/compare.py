@@ -8,10 +8,11 @@
     python benchmarks/peers/compare.py --check              # nightly: exit status 1 where rows miss their goals
 
 Every row runs its sides in turn (ours, peer, limit, ours, peer, limit, ...) and quotes medians, so that a
-machine whose speed drifts does not favour one. "limit" is the time of the bare operation that bounds the
+machine whose speed drifts does not favour one. Rows of one thread are in processor time, which other programs
+disturb little; those of two need a machine to themselves. "limit" is the time of the bare operation that bounds the
 work (named in the row), measured in the same turns; "of limit" is limit / ours. Peers that do not install
-beside a current NumPy live in environments of their own: `--pyclaw` and `--datafold` name their Python
-(pip install clawpack; pip install datafold).
+beside a current NumPy live in environments of their own, and give the seconds of the clock: `--pyclaw` and
+`--datafold` name their Python (pip install clawpack; pip install datafold).
 
 --markdown and --check measure at the machine's own instruction level and at the next lower one, each group of rows in
 a process of its own; BLAS is held to the level, too (RANDSMAP_CPU, OPENBLAS_CORETYPE), NumPy's own loops are not.
@@ -48,19 +49,20 @@ HERE = Path(__file__).parent
 
 
 def timed(call, least=0.02):
-    """Seconds of one call, over as many calls as `least` seconds take."""
+    """Seconds of one call, over as many calls as `least` seconds take; of one thread in processor time."""
+    clock = time.process_time if randsmap.get_num_threads() == 1 else time.perf_counter
     time.sleep(0.15)  # OpenBLAS's workers spin that long after a call and would slow the next side
-    start = time.perf_counter()
+    start = clock()
     seconds = call()  # a remote peer returns its own seconds
-    elapsed = time.perf_counter() - start
+    elapsed = clock() - start
     if isinstance(seconds, float):
         return seconds
     more = int(least / max(elapsed, 1e-7))
     if more:
-        start = time.perf_counter()
+        start = clock()
         for _ in range(more):
             call()
-        elapsed = (time.perf_counter() - start) / more
+        elapsed = (clock() - start) / more
     return elapsed
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/peers/profile_study.py
 
-Times every call into the compiled kernels (vectorised functions, and GEMM, SYRK and Cholesky inside
+Times, in processor time, every call into the compiled kernels (vectorised functions, and GEMM, SYRK and Cholesky inside
 them), into LAPACK and into ARPACK's products; what is left is Python, NumPy and validation. Before the
 study proper a small one is run, so that imports do not count.
 """
@@ -31,11 +31,11 @@ def wrap(module, name):
         if inside:
             return function(*args, **kwargs)
         inside = True
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             return function(*args, **kwargs)
         finally:
-            seconds[label] += time.perf_counter() - start
+            seconds[label] += time.process_time() - start
             inside = False
 
     setattr(module, name, timed)
@@ -65,9 +65,9 @@ def main():
             for name in dir(module):
                 if type(getattr(module, name)).__name__ == "cython_function_or_method":
                     wrap(module, name)
-        start = time.perf_counter()
+        start = time.process_time()
         study(F, 1.0)
-        total = time.perf_counter() - start
+        total = time.process_time() - start
     print(f"{'':28}{'seconds':>10}{'share':>8}")
     for label, spent in seconds.most_common():
         if spent > 0.001 * total:
