@@ -114,7 +114,7 @@ ELSEWHERE_LISTED = {
     **dict.fromkeys(("SampledModel", "sample_cells", "stencil", "LatentForecast"), "Reduced models"),
     **dict.fromkeys(("FrozenDecoder", "FrozenModel", "get_include"), "Frozen decoders and other programs"),
     **dict.fromkeys(("load_image", "warn_unless_covered_once", "default_values"), None),
-    **dict.fromkeys(("save_result", "table_text", "terminal_width", "write_csv", "write_index"), None),
+    "write_index": None,
 }
 
 

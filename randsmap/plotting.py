@@ -11,9 +11,12 @@ axes the middle plane is drawn.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -35,14 +38,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "plot_comparison",
+    "plot_conservation",
     "plot_crowd",
     "plot_embedding",
+    "plot_error_vs_dimension",
     "plot_errors",
     "plot_field",
     "plot_images",
     "plot_leverage",
     "plot_reconstructions",
     "plot_space_time",
+    "plot_spectrum",
+    "style",
 ]
 
 SEQUENTIAL_COLORS = "viridis"
@@ -54,6 +61,15 @@ _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
 MOST_POINTS = 2000  # of a picture: more only cover one another
 
 _COMPARED = ("truth", "decoded", "decoded \u2212 truth")
+
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")  # of curves, by Okabe and Ito
+_STYLE = {
+    **{"font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "legend.fontsize": 6, "figure.titlesize": 7},
+    **{"xtick.labelsize": 6, "ytick.labelsize": 6, "axes.linewidth": 0.6, "lines.linewidth": 1.0, "savefig.dpi": 600},
+    **{f"{axis}tick.{which}.width": 0.6 for axis in "xy" for which in ("major", "minor")},
+    **{"axes.spines.top": False, "axes.spines.right": False, "pdf.fonttype": 42, "svg.fonttype": "none"},
+}
+_width: ContextVar[float | None] = ContextVar("width", default=None)  # of figures in millimetres; 0: 89 or 183
 
 _Mesh = tuple[ArrayLike, ArrayLike]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -76,6 +92,16 @@ label : str, default "relative L2 error"
     "density": """\
 label : str, default "density"
     Name of the field.""",
+    "values": """\
+curves : dict of str to array_like (k,)
+    Singular values or eigenvalues by the names of their curves.""",
+    "dimensions": "dimensions : array_like (k,)\n    Numbers of latent coordinates, ascending.",
+    "distances": "distances : array_like (k,)\n    Distances of the latent points, ascending.",
+    "mass_label": 'label : str, default="relative mass error"\n    Name of the errors.',
+    "curves": """\
+curves : dict of str to array_like (k,) or (k, m)
+    Values at each place by the names of their curves. Of several values the median is drawn, with a band from 5 to
+    95 %.""",
     "ax": """\
 ax : matplotlib Axes, default=None
     Where to draw; by default a new figure.""",
@@ -102,6 +128,47 @@ def _documented(function: _Function) -> _Function:
     if function.__doc__:  # not under python -OO
         function.__doc__ = re.sub(r"^( *)Examples$", r"\1{raises}\n\n\1Examples", function.__doc__, flags=re.M)
     return document(function, _TEXTS)
+
+
+@contextmanager
+def style(width: float | None = None) -> Iterator[None]:
+    """Draw and save figures as journals print them, in a ``with`` block.
+
+    Texts have 6 and 7 points and lines are thin. PDF and SVG files keep texts as texts.
+
+    Parameters
+    ----------
+    width : float or None, default=None
+        Width of new figures in millimetres. None: 89 (one column), or 183 (two columns) for figures of many panels.
+
+    Yields
+    ------
+    None
+
+    Raises
+    ------
+    ValueError, TypeError
+        If the width is no positive number.
+    ImportError
+        If matplotlib is not installed.
+
+    Examples
+    --------
+    >>> from randsmap.plotting import plot_field, style
+    >>> with style(width=89):
+    ...     line = plot_field([0.0, 1.0, 0.5], label="density")
+    >>> float(25.4 * line.figure.get_figwidth())
+    89.0
+    """
+    check_matplotlib()
+    from matplotlib import rc_context
+
+    token = _width.set(0 if width is None else check_number(width, "width", low=0, strict_low=True))
+    try:
+        with rc_context(_STYLE):
+            yield
+    finally:
+        _width.reset(token)
 
 
 @_documented
@@ -167,6 +234,7 @@ def plot_field(
     if mesh is None:
         check_choice(origin, "origin", ("lower", "upper"))
         drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
+        ax.set(xlabel="column" if extent is None else "x", ylabel="row" if extent is None else "y")
     else:
         points, triangles = mesh
         shading = "gouraud" if len(values) == len(points) else "flat"
@@ -227,18 +295,25 @@ def plot_comparison(
         for line, name in zip(lines, _COMPARED):
             line.set_label(name)
         left.set_ylabel(label or "")
+        if right is not left:
+            right.set_ylabel(_COMPARED[2])
         left.legend(fontsize="small", frameon=False)
         return lines
-    axes = _several_axes(ax, 3, (9.6, 3.0))
+    height, width = (1.0, 1.0) if mesh is not None else truth.shape
+    if extent is not None:
+        height, width = extent[3] - extent[2], extent[1] - extent[0]
+    axes = _several_axes(ax, 3, (9.6, float(np.clip(3 * height / width, 0.6, 4.0)) + 1.1))
     scale = {"vmin": min(truth.min(), decoded.min()), "vmax": max(truth.max(), decoded.max())}
     drawn = [
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
     drawn.append(_difference(truth, decoded, ax=axes[2], **place))
-    for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], None)):
+    for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], "difference")):
         draw_bar_below(artist, panels, name, pad=0.02, fraction=0.06, aspect=25 * len(panels))
     for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
+    for panel in axes[1:]:
+        panel.set_ylabel("")
     return drawn
 
 
@@ -251,6 +326,84 @@ def _difference(truth, decoded, ax, mesh, **style):
     largest = abs(difference).max() or 1.0
     scale = {"cmap": _DIVERGING_COLORS, "vmin": -largest, "vmax": largest}
     return plot_field(difference, ax=ax, mesh=mesh, colorbar=False, **scale, **style)
+
+
+@_documented
+def plot_spectrum(curves: Mapping[str, ArrayLike], *, ax: Axes | None = None) -> list[Artist]:
+    """Decay of singular values or eigenvalues, relative to the largest.
+
+    {values} {ax} {artists}
+
+    Examples
+    --------
+    >>> from randsmap.plotting import plot_spectrum
+    >>> (line,) = plot_spectrum({"POD": [3.0, 1.0, 0.1]})
+    """
+    ordered = {name: np.sort(_checked_errors(values, name))[::-1] for name, values in curves.items()}
+    relative = {name: values / (values.max(initial=0) or 1.0) for name, values in ordered.items()}
+    places = {name: np.arange(1.0, len(values) + 1) for name, values in ordered.items()}
+    return _curves(ax, places, relative, "mode", "value relative to the largest")
+
+
+@_documented
+def plot_error_vs_dimension(
+    dimensions: ArrayLike, curves: Mapping[str, ArrayLike], *, label: str = "relative L2 error", ax: Axes | None = None
+) -> list[Artist]:
+    """Errors against the number of latent coordinates.
+
+    {dimensions} {curves} {label} {ax} {artists}
+
+    Examples
+    --------
+    >>> from randsmap.plotting import plot_error_vs_dimension
+    >>> (line,) = plot_error_vs_dimension([1, 2, 3], {"POD": [0.3, 0.1, 0.02]})
+    """
+    dimensions = _ascending(dimensions, "dimensions", np.size(dimensions))
+    lines = _curves(ax, dict.fromkeys(curves, dimensions), curves, "number of latent coordinates", label)
+    lines[0].axes.xaxis.get_major_locator().set_params(integer=True)
+    return lines
+
+
+@_documented
+def plot_conservation(
+    distances: ArrayLike, curves: Mapping[str, ArrayLike], *, label: str = "relative mass error", ax: Axes | None = None
+) -> list[Artist]:
+    """Errors of the mass, or of another invariant, against the distance from the training data.
+
+    {distances} {curves} {mass_label} {ax} {artists}
+
+    Examples
+    --------
+    >>> from randsmap.plotting import plot_conservation
+    >>> exact, other = plot_conservation([1, 2, 4], {"RANDSMAP": [1e-16, 0, 1e-16], "RFNN": [1e-4, 1e-3, 0.1]})
+    """
+    distances = _ascending(distances, "distances", np.size(distances))
+    curves = {name: np.maximum(np.asarray(values, float), 1e-17) for name, values in curves.items()}
+    lines = _curves(ax, dict.fromkeys(curves, distances), curves, "distance from the training data", label)
+    if len(distances) and distances[0] > 0:
+        _make_logarithmic(lines[0].axes, "x", distances)
+    return lines
+
+
+def _curves(ax, places, curves, name, label):
+    """Lines of values (k,), or medians and bands of (k, m), on a logarithmic axis, with their names."""
+    if not curves:
+        raise ValueError("curves must name at least one")
+    _, ax = new_axes((5.0, 3.4), ax)
+    lines, low = [], []
+    for (title, values), color in zip(curves.items(), itertools.cycle(_COLORS)):
+        values = np.asarray(values, float)
+        if len(values) != len(places[title]):
+            raise ValueError(f"{title} must have {len(places[title])} rows, one for each place, got {len(values)}")
+        values = as_array(values.reshape(len(values), -1), title)
+        middle = _above_zero(_checked_errors(np.median(values, axis=1), title))
+        lines += ax.plot(places[title], middle, "o-", color=color, markersize=3, label=plain(title))
+        if values.shape[1] > 1:
+            band = np.maximum(np.percentile(values, [5, 95], axis=1), middle.min() / 10)
+            ax.fill_between(places[title], *band, color=color, alpha=0.2, linewidth=0)
+        low.append(middle)
+    _frame_errors(ax, np.concatenate(low), name, label)
+    return lines
 
 
 @_documented
@@ -508,7 +661,7 @@ def plot_embedding(
     color, label : array_like (n,), str, default=None
         The value that colours them, such as an error, and its name at the colour bar.
     names : sequence of str, default=None
-        Names of the coordinates; by default y1, y2, y3.
+        Names of the coordinates; by default z1, z2, z3.
     cyclic : bool, default False
         Use a cyclic colour map, for angles.
     log : bool, default False
@@ -531,7 +684,7 @@ def plot_embedding(
     n, dimension = latents.shape
     if dimension not in (1, 2, 3):
         raise ValueError(f"latents must have 1, 2 or 3 columns, got {dimension}")
-    names = [f"y{k + 1}" for k in range(dimension)] if names is None else list(names)
+    names = [f"$z_{k + 1}$" for k in range(dimension)] if names is None else list(names)
     if len(names) != dimension:
         raise ValueError(f"names must have length {dimension}, got {len(names)}")
     if color is not None:
@@ -692,10 +845,13 @@ def check_matplotlib() -> None:
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of that many inches."""
+    """An empty figure of that many inches, or of the width of `style`."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
+    if (width := _width.get()) is not None:
+        width = (width or (89 if size[0] < 6.5 else 183)) / 25.4
+        size = width, width * size[1] / size[0]
     return Figure(figsize=size, layout="constrained")
 
 

@@ -45,7 +45,12 @@ def model(bumps):
 
 @pytest.mark.slow
 def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
-    path = write_model_report(model, bumps, tmp_path / "deep" / "report.html", title="bumps", command="do it again")
+    texts = {"title": "bumps", "command": "do it again"}
+    path = write_model_report(model, bumps, tmp_path / "deep" / "report.html", **texts, figures=tmp_path / "figures")
+    written = sorted(file.name for file in (tmp_path / "figures").iterdir())
+    assert len(written) == 7 and {"errors.pdf", "worst-fields.pdf", "figures.npz"} < set(written)
+    with np.load(tmp_path / "figures" / "figures.npz") as arrays:
+        np.testing.assert_allclose(arrays["l2"], metrics.scaled_l2(bumps, model.reconstruct(bumps)))
     page = Page(path)
     page.check()
     assert len(page.pictures) == 6

@@ -300,6 +300,7 @@ def test_row_0_of_a_plane_is_below_or_above():
     field[0] = 1
     for origin, bright in (("lower", 1), ("upper", 0)):
         drawn = plotting.plot_field(field, origin=origin, colorbar=False)
+        drawn.axes.set_axis_off()
         picture = pixels(drawn.figure)
         half = len(picture) // 2
         parts = [area_of(part, HIGH) for part in (picture[:half], picture[half:])]
@@ -524,3 +525,48 @@ def test_arrays_of_fields_have_their_shape():
 def test_arrays_that_are_not_what_is_drawn(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# -- Style and curves -------------------------------------------------------------------------------
+
+
+def test_a_style_gives_figures_the_width_of_a_column_and_leaves_no_trace():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    with plotting.style():
+        widths = [plotting.new_figure(size).get_size_inches() for size in ((5.0, 4.0), (10.4, 5.2))]
+        assert matplotlib.rcParams["pdf.fonttype"] == 42
+    np.testing.assert_allclose(25.4 * np.array(widths), [[89, 71.2], [183, 91.5]])
+    with plotting.style(width=120):
+        assert plotting.new_figure((5.0, 4.0)).get_figwidth() * 25.4 == pytest.approx(120)
+    assert dict(matplotlib.rcParams) == before and plotting.new_figure((5.0, 4.0)).get_figwidth() == 5.0
+    with pytest.raises(ValueError, match="width must be finite and > 0"), plotting.style(width=0):
+        pass
+
+
+def test_curves_of_several_values_are_medians_with_bands():
+    values = np.random.default_rng(0).lognormal(size=(4, 101))
+    one, many = plotting.plot_error_vs_dimension([1, 2, 4, 8], {"POD": [0.4, 0.2, 0.1, 0.0], "kernel": values})
+    assert one.get_ydata().tolist() == [0.4, 0.2, 0.1, 0.05] and one.axes.get_yscale() == "log"
+    np.testing.assert_allclose(many.get_ydata(), np.median(values, axis=1))
+    (band,) = one.axes.collections
+    drawn = band.get_paths()[0].vertices
+    for k, x in enumerate([1, 2, 4, 8]):
+        ends = drawn[drawn[:, 0] == x, 1]
+        np.testing.assert_allclose([ends.min(), ends.max()], np.percentile(values[k], [5, 95]))
+    assert [text.get_text() for text in one.axes.get_legend().get_texts()] == ["POD", "kernel"]
+
+
+def test_spectra_are_sorted_and_relative_and_mass_errors_have_a_floor():
+    (line,) = plotting.plot_spectrum({"POD": [1.0, 4.0, 2.0]})
+    assert line.get_ydata().tolist() == [1.0, 0.5, 0.25] and line.get_xdata().tolist() == [1, 2, 3]
+    exact, other = plotting.plot_conservation([1.0, 10.0], {"exact": [0.0, 1e-16], "other": [1e-3, 0.1]})
+    assert exact.get_ydata().tolist() == [1e-17, 1e-16] and other.axes.get_xscale() == "log"
+    for call, message in (
+        (lambda: plotting.plot_spectrum({}), "curves must name at least one"),
+        (lambda: plotting.plot_error_vs_dimension([2, 1], {"a": [1.0, 2.0]}), "dimensions must be ascending"),
+        (lambda: plotting.plot_conservation([1.0], {"a": [1.0, 2.0]}), "a must have 1 rows, one for each place, got 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -262,7 +262,7 @@ def test_same_seed_same_files_other_seed_others(study, tmp_path):
 
     def table(name, **kwargs):
         result = run(study, tmp_path / name, quick=True, decoders=None, **kwargs)
-        studies.write_csv(result.rows, tmp_path / name / "table.csv")
+        _result.write_csv(result.rows, tmp_path / name / "table.csv")
         with open(tmp_path / name / "table.csv", newline="") as file:
             rows = [{k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader(file)]
         return rows, result.arrays
@@ -470,7 +470,7 @@ def test_users_points_through_a_manifold_study(tmp_path):
     )
     assert result.part_names == ["N400", "N800"]
     assert all(row["conservation_median"] is None for row in result.rows)
-    assert "conservation" not in studies.table_text(result.rows)[0]
+    assert "conservation" not in _result.table_text(result.rows)[0]
 
 
 def test_errors_of_empty_and_tiny_fields_are_scaled_by_the_usual_norm():
@@ -592,7 +592,7 @@ def test_medians_over_two_sets_of_draws_agree(study, tmp_path):
 
 def test_csv_has_the_columns_and_keeps_every_digit(study, tmp_path):
     rows = run(study, tmp_path, quick=True).rows
-    studies.write_csv(rows, tmp_path / "table.csv")
+    _result.write_csv(rows, tmp_path / "table.csv")
     with open(tmp_path / "table.csv", newline="") as file:
         read = list(csv.DictReader(file))
     assert tuple(read[0]) == _result.COLUMNS
@@ -607,7 +607,7 @@ def test_csv_has_the_columns_and_keeps_every_digit(study, tmp_path):
 
 def test_markdown_says_where_it_comes_from(study, tmp_path):
     result = run(study, tmp_path, quick=True, command="randsmap study lwr --quick --seed 0")
-    studies.write_markdown(result, tmp_path / "table.md")
+    _result.write_markdown(result, tmp_path / "table.md")
     text = (tmp_path / "table.md").read_text()
     for part in (result.command, result.date, result.version, *result.notes, *result.cuts):
         assert part in text
@@ -620,7 +620,7 @@ def test_a_terminals_table_fits_its_width_and_the_files_keep_all_columns(study, 
     monkeypatch.delenv("COLUMNS", raising=False)
     result = run(study, tmp_path, quick=True, decoders=None)
     result.rows = _result.with_paper([{**row, "n_train": 2000} for row in result.rows])  # beside the paper's
-    header = studies.table_text(result.rows)[0]
+    header = _result.table_text(result.rows)[0]
     assert header.count("ratio") == header.count("paper") == 4
     narrow = studies.format_table(result.rows)
     assert max(map(len, narrow.splitlines())) <= 80
@@ -631,7 +631,7 @@ def test_a_terminals_table_fits_its_width_and_the_files_keep_all_columns(study, 
     assert 100 < max(map(len, wide.splitlines())) <= 300 and "Not shown" not in wide
     for width in (24, 40, 60, 80, 120):
         assert max(map(len, studies.format_table(result.rows, width).splitlines())) <= width
-    studies.write_markdown(result, tmp_path / "table.md")
+    _result.write_markdown(result, tmp_path / "table.md")
     assert " | ".join(header) in (tmp_path / "table.md").read_text()
 
 

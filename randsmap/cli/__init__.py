@@ -204,6 +204,7 @@ STUDIES = {
     "mri": "rotations of one image, M = 128 x 128",
     "hughes": "Hughes crowd, M = 200 x 50",
 }
+_FIGURES = {"--figures DIR": "folder for the pictures as PDF files for print, 89 or 183 mm wide, and their arrays"}
 _STUDY = {
     "--quick": "3 grid values, P = N/4 only, 2 runs, for hughes less data: the table lists what was left out",
     "--runs R": "draws of the features to take medians over (default: 100; 2 with --quick)",
@@ -213,6 +214,7 @@ _STUDY = {
     "--training-form": "with the paper's closed form, which conserves mass at training points (one SVD per run; "
     "default: yes, for hughes no)",
     "--auto": "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+    **_FIGURES,
     "--out DIR": "folder for tables, report and finished pieces (default: randsmap-study/STUDY, with --quick "
     "randsmap-study-quick/STUDY; of all studies without STUDY)",
 }
@@ -363,6 +365,7 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
             **_FIELDS,
             **_AT_PARAMETERS,
             "--out FILE": "such as report.html",
+            **_FIGURES,
             "--groups FILE": "labels of trajectories or other groups, as of `randsmap fit`",
             "--groups-key NAME": _KEY,
             "--shape NY NX": "cells of a field in the plane (default: those of the model's fields, if they have a "

@@ -123,7 +123,7 @@ def _make_study(name, arguments):
 
 def _run_study(study, name, out, decoders, arguments):
     from randsmap.studies._report import sentences
-    from randsmap.studies._result import BEST
+    from randsmap.studies._result import BEST, terminal_width, write_csv, write_markdown
 
     studies = randsmap.studies
     shared = ("quick", "runs", "seed", "feature_seed", "split", "training_form")
@@ -137,17 +137,17 @@ def _run_study(study, name, out, decoders, arguments):
         command=_study_command(name, decoders, arguments),
         **{option: getattr(arguments, option) for option in shared},
     )
-    studies.write_csv(result.rows, out / "table.csv")
-    studies.write_markdown(result, out / "table.md")
+    write_csv(result.rows, out / "table.csv")
+    write_markdown(result, out / "table.md")
     for text in (f"{result.title}, {result.section}", *result.cuts):
-        tell(textwrap.fill(text, studies.terminal_width()))
+        tell(textwrap.fill(text, terminal_width()))
     tell("")
     for line in studies.format_table(result.rows).splitlines():
         tell(painted(line, "bold") if line.endswith(BEST) else line)
     tell(f"written: {out / 'table.csv'}, {out / 'table.md'}")
-    _write_report(studies.write_report, result, out)
+    _write_report(studies.write_report, result, out, arguments.figures and arguments.figures / name)
     for sentence in sentences(result, []):
-        tell(textwrap.fill(painted(sentence, "bold"), studies.terminal_width()))
+        tell(textwrap.fill(painted(sentence, "bold"), terminal_width()))
     return result
 
 
@@ -648,6 +648,7 @@ def report(arguments):
         groups=groups,
         shape=arguments.shape,
         title=f"{arguments.model.name} on {arguments.input.name}",
+        figures=arguments.figures,
         command=shlex.join(["randsmap", *arguments.words]),
     )
     tell(f"report: {path}")

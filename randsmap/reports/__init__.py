@@ -8,6 +8,7 @@ script, and whatever comes from a result or a file is escaped. Needs the extra `
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime
 import inspect
 import io
@@ -15,8 +16,9 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -31,7 +33,7 @@ from randsmap import plotting
 from randsmap._interface.arrays import as_labels, check_samples
 from randsmap._interface.callers import extrapolation_ignored, public
 from randsmap._interface.fields import field_rows, flattened, named
-from randsmap._io.files import write_atomically
+from randsmap._io.files import save_arrays, write_atomically
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
 from randsmap.invariants import decoding_part, norm_weights, own_values
@@ -92,6 +94,7 @@ def write_model_report(
     mesh: tuple[ArrayLike, ArrayLike] | None = None,
     title: str = "A model and its snapshots",
     command: str = "",
+    figures: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Write a report of a model on snapshots: one HTML file that needs nothing else.
 
@@ -115,6 +118,8 @@ def write_model_report(
         Points and triangles of a mesh, for fields with a value for each point or triangle.
     title, command : str, default="A model and its snapshots", ""
         Title of the page, and the command that repeats it.
+    figures : path, default=None
+        Folder for the pictures as PDF files, drawn in `randsmap.plotting.style`, and their arrays in figures.npz.
 
     Returns
     -------
@@ -167,6 +172,13 @@ def write_model_report(
             raise ValueError(f"parameters must have a row for each of {n} snapshots, got {len(latents)}")
     found = evaluate(model, rows, latents)
     worst = worst_rows(found.l2, labels)
+    if figures is not None:
+        arrays = {
+            name: getattr(found, name) for name in ("latents", "l2", "linf", "invariants", "examined", "leverage")
+        }
+        arrays = {name: array for name, array in arrays.items() if array is not None}
+        Path(figures).mkdir(parents=True, exist_ok=True)
+        write_atomically(Path(figures, "figures.npz"), lambda file: save_arrays(file, arrays))
     return write_page(
         path,
         template,
@@ -184,7 +196,7 @@ def write_model_report(
         groups=None if labels is None else _group_table(found, labels),
         settings=list(settings(model)),
         trials=_trials(decoding_part(model)),
-        pictures=drawn(model_pictures(model, found, labels, worst, shape, mesh)),
+        pictures=drawn(lambda: model_pictures(model, found, labels, worst, shape, mesh), figures),
         command=command,
     )
 
@@ -344,7 +356,7 @@ def _embeddings(found):
     shown = [((0,), _ERROR)] if d == 1 else [((0, 1), "row"), *(((0, k), _ERROR) for k in range(1, min(d, 3)))]
     for pair, label in shown:
         order = some[np.argsort(values[label][some], kind="stable")]  # large errors above small ones
-        points, names = found.latents[order][:, pair], [f"latent coordinate {k + 1}" for k in pair]
+        points, names = found.latents[order][:, pair], [f"$z_{k + 1}$" for k in pair]
         if d == 1:
             points, names = np.column_stack([order, points]), ["row", *names]
         which = f"coordinate{'' if d == 1 else 's'} {' and '.join(str(k + 1) for k in pair)} of {d}"
@@ -387,7 +399,7 @@ def _compared(pairs, titles, shape, mesh, width):
     figure = plotting.new_figure(size)
     grid = list(figure.subplots(n, squeeze=False, sharex=True, **options))
     for pair, title, axes in zip(pairs, titles, grid):
-        plotting.plot_comparison(ax=axes, **_as_seen(*pair, shape, mesh))
+        plotting.plot_comparison(ax=axes, label="field", **_as_seen(*pair, shape, mesh))
         axes[0].set_title(title if lines else f"{title}: truth", fontsize="medium")
         if lines and axes is not grid[0]:
             axes[0].get_legend().remove()
@@ -586,13 +598,21 @@ def _trials(decoder: Any) -> tuple[int, _Table] | None:
 def picture(title: str, caption: str, *figures: Any) -> dict[str, Any]:
     """A picture as the templates take it, of one figure, or of one for broad and one for narrow pages."""
     kinds = ("",) if len(figures) == 1 else ("broad", "narrow")
-    return {"title": title, "caption": caption, "images": list(map(_image, figures, kinds))}
+    return {"title": title, "caption": caption, "images": list(map(_image, figures, kinds)), "figure": figures[0]}
 
 
-def drawn(pictures: Iterable[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    """The pictures; None if matplotlib, to which Pillow belongs, is missing."""
+def drawn(
+    pictures: Callable[[], Iterable[dict[str, Any]]], folder: str | os.PathLike[str] | None = None
+) -> list[dict[str, Any]] | None:
+    """The pictures, which are also written to a folder for print; None if matplotlib, with its Pillow, is missing."""
     try:
-        return list(pictures)
+        shown = list(pictures())
+        with plotting.style() if folder is not None else contextlib.nullcontext():
+            for each in pictures() if folder is not None else ():
+                path = Path(folder or "", re.sub(r"\W+", "-", each["title"].lower()).strip("-") + ".pdf")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, partial(each["figure"].savefig, format="pdf"))
+        return shown
     except ImportError:
         return None
 

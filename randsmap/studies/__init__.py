@@ -8,16 +8,7 @@ and `_report` draws the figures and writes the page.
 from randsmap._interface.callers import public
 from randsmap.studies._claims import claims_markdown
 from randsmap.studies._report import write_index, write_report
-from randsmap.studies._result import (
-    StudyResult,
-    format_table,
-    load_result,
-    save_result,
-    table_text,
-    terminal_width,
-    write_csv,
-    write_markdown,
-)
+from randsmap.studies._result import StudyResult, format_table, load_result
 from randsmap.studies._runner import run_study
 from randsmap.studies._study import (
     DecoderCase,
@@ -41,13 +32,8 @@ __all__ = [
     "mri_study",
     "run_study",
     "s_curve_study",
-    "save_result",
     "swiss_roll_study",
-    "table_text",
-    "terminal_width",
-    "write_csv",
     "write_index",
-    "write_markdown",
     "write_report",
 ]
 public(globals())

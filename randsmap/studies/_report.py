@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
@@ -50,21 +51,21 @@ KINDS = {
 OTHER_KIND, TUNED_ENCODER = "#E69F00", "#56B4E9"
 _OF_KINDS = "the best decoder of each kind (the others are in the tables)"
 _OVERVIEW = (
-    ("test", "rel_l2", "L2 error, test"),
-    ("test", "rel_linf", "Linf error, test"),
-    ("test", "conservation", "mass error, test"),
-    ("train", "seconds", "training time (s)"),
+    ("test", "rel_l2", "relative L2 error, test"),
+    ("test", "conservation", "relative mass error, test"),
     ("test", "seconds", "inference time (s)"),
 )
 _SMALL = (5.0, 3.9)  # inches of a picture that shares its row of the page
-_LEGEND = {"fontsize": 8, "frameon": False, "ncols": 2}
+_LEGEND = {"fontsize": "small", "frameon": False, "ncols": 2}
 
 
 @documented
-def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
+def write_report(
+    result: StudyResult, folder: str | os.PathLike[str], figures: str | os.PathLike[str] | None = None
+) -> Path:
     """Write the report of a study into a folder.
 
-    {result} {folder} {returns_page} {no_jinja} {run}
+    {result} {folder} {figures} {returns_page} {no_jinja} {run}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     studies.write_report(result, folder).name
     'report.html'
@@ -81,7 +82,7 @@ def write_report(result: StudyResult, folder: str | os.PathLike[str]) -> Path:
                 "name": f"N = {part[1:]}",
                 "summary": summary_text(result.part_rows(part)),
                 "tables": [(title, table_text(rows)) for title, rows in split_tables(result.part_rows(part))],
-                "pictures": drawn(part_pictures(result, part)),
+                "pictures": drawn(partial(part_pictures, result, part), figures),
             }
             for part in result.part_names
         ],
@@ -217,13 +218,14 @@ def _errors_and_times(rows):
         _overview(rows, slots, panels, WIDE, theirs),
         _overview(rows, slots, [panels[0], panels[-1]], NARROW, theirs),
     )
+    yield from _accuracy_against_time(rows)
 
 
 def _overview(rows, slots, panels, width, theirs):
     # a ring about the dot: neither hides the other if they agree
     ring = {"markerfacecolor": "none", "markersize": 7, "elinewidth": 0.7, "color": THEIRS, "zorder": 2}
     dot = {"markersize": 4, "elinewidth": 1.2, "color": OURS, "zorder": 3}
-    figure = plotting.new_figure((width, 0.165 * len(slots) + 0.9))  # inches that a line of small text takes
+    figure = plotting.new_figure((width, 0.19 * len(slots) + 1.5))  # inches that a line of small text takes
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     place = {key: k for k, key in enumerate(slots)}
     banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
@@ -234,10 +236,9 @@ def _overview(rows, slots, panels, width, theirs):
         marks += [_marks(ax, shown, heights, f"paper_{quantity}", **ring)] if theirs else []
         ax.set_xscale("log")
         plotting.plain_decades(ax.xaxis, 5)
-        ax.set_xlabel(name, fontsize=9)
-        ax.tick_params(labelsize=8)
+        ax.set_xlabel(name)
+        ax.tick_params(labelsize="small")
         ax.tick_params(axis="y", length=0)
-        ax.tick_params(axis="x", rotation=45)
         ax.grid(True, axis="x", color="0.92")
         for (label, _), y in place.items():
             if label in banded:
@@ -251,6 +252,34 @@ def _overview(rows, slots, panels, width, theirs):
     axes[0].set_ylim(len(slots) - 0.5, -0.5)
     figure.legend(marks, ("ours", "the paper's")[: len(marks)], loc="outside upper left", **_LEGEND)
     return figure
+
+
+def _accuracy_against_time(rows):
+    """Test error against the time to decode the test set; a line joins the decoders that no other beats in both."""
+    known = [row for row in rows if row["split"] == "test" and row["rel_l2_median"] and row["seconds_median"]]
+    if not known:
+        return
+    (figure, ax), front = plotting.new_axes(_SMALL), []
+    for row in sorted(known, key=lambda row: (row["seconds_median"], row["rel_l2_median"])):
+        at = row["seconds_median"], row["rel_l2_median"]
+        ax.plot(
+            *at,
+            "o",
+            color=next((c for starts, c in KINDS.items() if row["decoder"].startswith(starts)), OTHER_KIND),
+            markersize=4,
+        )
+        if not front or at[1] < front[-1][1]:
+            front.append(at)
+            ax.annotate(
+                plotting.plain(case_text(*slot(row))), at, (3, 3), textcoords="offset points", fontsize="x-small"
+            )
+    ax.step(*zip(*front), where="post", color="0.6", linewidth=0.8, zorder=1)
+    ax.set(xscale="log", yscale="log", xlabel="inference time (s)", ylabel="relative L2 error, test")
+    ax.margins(0.12)
+    for axis in (ax.xaxis, ax.yaxis):
+        plotting.plain_decades(axis)
+    caption = "Median error and time of each decoder. The line joins those that no other decoder beats in both."
+    yield picture("Accuracy against time", caption, figure)
 
 
 def _marks(ax, rows, heights, quantity, **style):
@@ -279,9 +308,9 @@ def _decoded(arrays, *keys):
     return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
 
 
-def _elevation(dataset):
-    """A roll is seen from above, along its axis; all else as usual."""
-    return 65 if dataset == "swiss_roll" else 30
+def _view(dataset):
+    """A roll is seen along its axis; all else as usual."""
+    return {"elev": 80, "azim": -90} if dataset == "swiss_roll" else {"elev": 30}
 
 
 def _data_and_embedding(arrays, dataset):
@@ -291,17 +320,17 @@ def _data_and_embedding(arrays, dataset):
         d, dimension = points.shape[1], min(points.shape[1], 3)
         if d < 2:
             continue
-        names = arrays["point_names"] if key == "points" else [f"latent coordinate {k + 1}" for k in range(dimension)]
+        names = arrays["point_names"] if key == "points" else [f"$z_{k + 1}$" for k in range(dimension)]
         what = f"{d} coordinates" if d == dimension else f"the first three of {d} coordinates"
         some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
         figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
         if dimension == 3:
-            ax.view_init(elev=_elevation(dataset))
+            ax.view_init(**_view(dataset))
         style = {"label": label, "names": names, "cyclic": dataset == "mri" and "angle" in label.lower()}
         plotting.plot_embedding(points[some, :3], None if color is None else color[some], ax=ax, **style)
-        ax.tick_params(labelsize=7)
+        ax.tick_params(labelsize="small")
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
-            axis.label.set_size(8)
+            axis.label.set_size("small")
         ax.locator_params(nbins=5)
         yield picture(title, f"{title}, {what}, coloured by {label}.", figure)
 
@@ -313,7 +342,7 @@ def _reconstructed_points(arrays, dataset):
     names, columns = arrays["point_names"].tolist(), 3 if len(shown) < 6 else 4
     clouds = [("truth", truth, None), *((title, points, error) for title, _, points, error in shown)]
     figures = (
-        _point_clouds(clouds, names, _elevation(dataset), width, min(n, len(clouds)))
+        _point_clouds(clouds, names, _view(dataset), width, min(n, len(clouds)))
         for width, n in ((WIDE, columns), (NARROW, 2))
     )
     yield picture(
@@ -324,7 +353,7 @@ def _reconstructed_points(arrays, dataset):
     )
 
 
-def _point_clouds(clouds, names, elevation, width, n_columns):
+def _point_clouds(clouds, names, view, width, n_columns):
     truth = clouds[0][1]
     some = plotting.spread_rows(len(truth), plotting.MOST_POINTS // 2)
     errors = np.concatenate([error for *_, error in clouds[1:]])
@@ -340,19 +369,19 @@ def _point_clouds(clouds, names, elevation, width, n_columns):
     margin = 0.15 * (high - low) + 1e-12
     low, high = low - margin, high + margin
     for ax, (title, points, error) in zip(axes, clouds):
-        ax.view_init(elev=elevation)
+        ax.view_init(**view)
         inside = some[((points[some] >= low) & (points[some] <= high)).all(axis=1)]
         colored = error is not None
         style = {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm} if colored else {"c": "0.4"}
         drawn = ax.scatter(*points[inside].T, s=4, linewidths=0, depthshade=False, **style)
         outside = len(some) - len(inside)
         title = plotting.plain(title) + (f"\n({outside} of {len(some)} not in view)" if outside else "")
-        ax.set_title(title, fontsize=9, pad=0)
+        ax.set_title(title, fontsize="medium", pad=0)
         ax.set(**{f"{axis}lim": ends for axis, ends in zip("xyz", zip(low, high))})
         for name, axis in zip(names, "xyz"):
-            getattr(ax, f"set_{axis}label")(name, fontsize=8, labelpad=-8)
+            getattr(ax, f"set_{axis}label")(name, fontsize="small", labelpad=-8)
         # one view: the truth's numbers hold for all panels
-        ax.tick_params(labelsize=7, pad=-4, **({"labelcolor": "none"} if colored else {}))
+        ax.tick_params(labelsize="x-small", pad=-4, **({"labelcolor": "none"} if colored else {}))
         ax.locator_params(nbins=4)
     place = {"location": "bottom", "shrink": 0.6, "fraction": 0.04, "pad": 0.02}
     bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", **place)

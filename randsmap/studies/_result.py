@@ -36,6 +36,7 @@ _TEXTS: dict[str, Any] = {
     "result": "result : StudyResult",
     "folder": "folder : path\n    Created if missing.",
     "path": "path : path\n    It is replaced as a whole, or not at all.",
+    "figures": "figures : path, default=None\n    Folder for pictures as PDF files, whose arrays are in figures.npz.",
     "rows": "rows : list of dict\n    Such as `StudyResult.rows`.",
     "unwritten": "Raises\n------\nOSError\n    If a file cannot be written.",
     "returns_page": "Returns\n-------\nPath\n    The file, written whole or not at all.",
@@ -129,12 +130,8 @@ class StudyResult:
         return [row for row in self.rows if f"N{row['n_train']}" == part and split in (None, row["split"])]
 
 
-@documented
 def save_result(result: StudyResult, folder: str | os.PathLike[str]) -> None:
-    """Write result.json and figures.npz, each of them whole or not at all: `run_study` does.
-
-    {result} {folder} {unwritten} {run}
-    """
+    """Write result.json and figures.npz into a folder, which is made, each of them completely or not at all."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     about = asdict(result)
@@ -274,12 +271,8 @@ def with_paper(rows: Iterable[Row], *, paper: bool = True) -> list[Row]:
     return joined
 
 
-@documented
 def write_csv(rows: Iterable[Row], path: Path) -> None:
-    """Write the rows as CSV; numbers keep all their digits, gaps stay empty.
-
-    {rows} {path} {unwritten} {run}
-    """
+    """Write the rows as CSV, atomically; numbers keep all their digits, gaps stay empty."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -287,23 +280,8 @@ def write_csv(rows: Iterable[Row], path: Path) -> None:
     write_atomically(path, lambda file: file.write(text.getvalue().encode()))
 
 
-@documented
 def table_text(rows: Sequence[Row], without: Collection[str] = ()) -> list[tuple[str, ...]]:
-    """Header and rows of the table as strings, for terminal, Markdown and report.
-
-    Parameters
-    ----------
-    {rows}
-    without : collection of str, default=()
-        Columns to leave out: keys of the rows without ``_median``, or "percentiles".
-
-    Returns
-    -------
-    list of tuple of str
-        The header first, without columns that have no number.
-
-    {run}
-    """
+    """Header and rows of one table as strings, without empty columns and those named, or without "percentiles"."""
     columns = _first_columns(rows)
     if "hyperparameter" not in without:
         tuned = [_text(row["hyperparameter"], ".4g") + ("*" if row["on_edge"] else "") for row in rows]
@@ -392,17 +370,8 @@ def _any_value(rows, key):
     return any(row[key] is not None for row in rows)
 
 
-@documented
 def terminal_width() -> int:
-    """Characters of a line of the terminal.
-
-    Returns
-    -------
-    int
-        COLUMNS if that is set; 80 without a terminal.
-
-    {run}
-    """
+    """Characters of a line of the terminal; 80 without one, unless COLUMNS says otherwise."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
@@ -476,12 +445,8 @@ def _aligned(lines):
     return ["  ".join(cells).rstrip() for cells in zip(*shown)]
 
 
-@documented
 def write_markdown(result: StudyResult, path: Path) -> None:
-    """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper.
-
-    {result} {path} {unwritten} {run}
-    """
+    """Write a `StudyResult` as Markdown: tables, command, date, version, readings of the paper."""
     origin = f"{result.section} of the paper. `{result.command}`, {result.date}, randsmap {result.version}."
     lines = [f"## {result.title}", "", origin, ""]
     lines += [f"**Left out:** {' '.join(result.cuts)}", ""] if result.cuts else []
