@@ -352,8 +352,8 @@ class RandomFeatureRegression(_base.RidgeDecoder):
 
         Notes
         -----
-        The first batch fixes features, invariants, bounds, d and M. The features must not depend on later batches: a
-        map that is fitted already (used as it is, in its own units), or `FourierFeatures`, `MaternFeatures` or
+        The first batch fixes features, invariants, bounds, d and M. The features must not depend on later batches. Use
+        a map that is fitted already (used as it is, in its own units), or `FourierFeatures`, `MaternFeatures` or
         `MultiscaleFourierFeatures` with an integer n_features. `SigmoidFeatures` also need a `latent_box`. latent_scale
         must be None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
         solver "auto" or "cholesky" are needed.
