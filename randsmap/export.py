@@ -271,8 +271,8 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     others = [name for name, n in _kernel.SECTIONS.items() if n > last and name.partition("_")[0] not in known]
     if any(part(name) is not None for name in others):
         raise TypeError(
-            "the decoder has no ONNX graph: it is a median or a mixture of fields, not a linear map. Fit one that is: "
-            "KernelDecoder() or, on the command line, with --features"
+            "the decoder has no ONNX graph: it is a median, a mixture or a registration of fields, not a linear "
+            "map. Fit one that is: KernelDecoder() or, on the command line, with --features"
         )
     lower, C = part("lower"), part("invariants")
     if lower is not None and C is not None and len(C):

@@ -37,6 +37,7 @@ from randsmap import (
     MonomialFeatures,
     MultiscaleFourierFeatures,
     ParametricModel,
+    QuantileRegistration,
     RANDSMAPDecoder,
     RFNNDecoder,
     ShiftRegistration,
@@ -572,6 +573,104 @@ def test_models_encode_and_decode(name, tmp_path):
         frozen.transform(np.full((1, M), np.nan))
 
 
+def pulses(n, M, growing=False):
+    """Pulses on a line, of one mass or of several."""
+    parameters = np.random.default_rng(2).uniform([0.3, 0.08, 0.5], [0.7, 0.16, 2], (n, 3))
+    F = np.exp(-((((np.arange(M) + 0.5) / M - parameters[:, :1]) / parameters[:, 1:2]) ** 2))
+    F /= F.sum(axis=1, keepdims=True)
+    return parameters, F * parameters[:, 2:] if growing else F
+
+
+_X, _G = pulses(60, 24)
+REGISTRATIONS = {
+    "shift": (ShiftRegistration(ManifoldModel(POD(2), KernelDecoder(**MASS))), _G),
+    "shift, blend, bounds": (
+        ShiftRegistration(
+            ManifoldModel(Isomap(2), BlendedDecoder([KernelDecoder(), KNNDecoder(3)], **MASS, bounds=(0, 0.35)))
+        ),
+        _G,
+    ),
+    "shift in a plane": (
+        ShiftRegistration(ManifoldModel(DiffusionMaps(2), KernelDecoder(cell_weights=np.ones((24, 3)))), axis=0),
+        _G[:, :, None] * [1.0, 2.0, 0.5],
+    ),
+    "values of their own": (
+        ShiftRegistration(ManifoldModel(POD(2, invariants=None), KernelDecoder(**MASS, invariant_tol=1.0))),
+        pulses(60, 24, True)[1],
+    ),
+    "quantiles": (QuantileRegistration(ManifoldModel(POD(3, invariants=None), RFNNDecoder(random_state=0))), _G),
+    "masses": (
+        QuantileRegistration(ManifoldModel(POD(3, invariants=None)), cell_weights=np.linspace(1, 2, 24), bounds=(0, 1)),
+        pulses(60, 24, True)[1],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REGISTRATIONS)
+def test_registrations(name, tmp_path):
+    """The bits of one row, encoding and derivatives, of what is shifted and of quantiles."""
+    estimator, F = REGISTRATIONS[name]
+    fitted_model = sklearn.base.clone(estimator).fit(F)
+    frozen, X = fitted_model.freeze(), fitted_model.transform(F)
+    assert (frozen.n_components, frozen.n_cells, frozen.field_shape_) == (X.shape[1], F[0].size, F[0].shape)
+    np.testing.assert_allclose(frozen.transform(F), X, rtol=0, atol=1e-12 * largest(X))
+    X = X + 0.1 * X.std(axis=0) * rng.normal(size=X.shape)
+    values = {}
+    if name == "values of their own":
+        values = {"invariant_values": F.sum(axis=1) * 1.1}
+        for method in (frozen.predict, frozen.jacobian):
+            with pytest.raises(ValueError, match="invariant_values"):
+                method(X[:2])
+    elif name == "masses":
+        given = {"invariant_values": 0.7}
+        assert (frozen.predict(X[:5], **given) == fitted_model.inverse_transform(X[:5], **given)).all()
+    rows = [slice(i, i + 1) for i in range(len(X))]
+    decoded = [fitted_model.inverse_transform(X[i], **{k: v[i] for k, v in values.items()}) for i in rows]
+    assert (frozen.predict(X, **values) == np.vstack(decoded)).all()
+    frozen.save(tmp_path / "model.rsm")
+    assert (FrozenModel.load(tmp_path / "model.rsm").predict(X, **values) == np.vstack(decoded)).all()
+    expected = np.vstack(decoded).reshape(len(F), -1)[:, [3, 1]]
+    assert (frozen.predict(X, cells=[3, 1], **values) == expected).all()
+    if not values:
+        J, V, U = fitted_model.jacobian(X), rng.normal(size=X.shape), rng.normal(size=F.shape)
+        size = largest(J)
+        np.testing.assert_allclose(frozen.jacobian(X), J, rtol=0, atol=1e-9 * size)
+        expected = np.einsum("n...d,nd->n...", J, V)
+        np.testing.assert_allclose(frozen.jvp(X, V), expected, rtol=0, atol=1e-9 * size)
+        expected = np.einsum("nm,nmd->nd", U.reshape(len(U), -1), J.reshape(len(J), -1, J.shape[-1]))
+        np.testing.assert_allclose(frozen.vjp(X, U), expected, rtol=0, atol=1e-8 * size)
+    if name == "shift":
+        single, table = fitted_model.freeze(precision="float32"), fitted_model.freeze(kind="table", latents=X, tol=1e-5)
+        assert (single.precision, table.kind) == ("float32", "table") and single.nbytes < frozen.nbytes
+        for other in (single, table):
+            np.testing.assert_allclose(other.predict(X), frozen.predict(X), rtol=0, atol=2e-5)
+        calibrated = randsmap.model.calibrate(fitted_model, F)
+        bar = calibrated.freeze(error_bar=True).predict(X, return_error=True)[1]
+        np.testing.assert_array_equal(bar, calibrated.inverse_transform(X, return_error=True)[1])
+
+
+@pytest.mark.filterwarnings("ignore:theta of neighbouring parameters")
+@pytest.mark.parametrize("name", ["shift", "shift in a plane", "masses"])
+def test_parameters_to_registered_fields(name):
+    (estimator, F), parameters = REGISTRATIONS[name], pulses(60, 24)[0]
+    fitted_model = ParametricModel(estimator, KernelDecoder()).fit(parameters, F)
+    frozen, X = fitted_model.freeze(), parameters + 0.01
+    assert (frozen.n_components, frozen.linear_map.kernel.has_encoder) == (3, False)
+    assert (frozen.predict(X) == np.vstack([fitted_model.predict(x[None]) for x in X])).all()
+    J = fitted_model.jacobian(X)
+    np.testing.assert_allclose(frozen.jacobian(X), J, rtol=0, atol=1e-9 * largest(J))
+    U = rng.normal(size=F.shape)
+    np.testing.assert_allclose(frozen.vjp(X, U), fitted_model.vjp(X, U), rtol=0, atol=1e-8 * largest(J))
+
+
+def test_fields_without_quantiles_are_a_status():
+    estimator, F = REGISTRATIONS["quantiles"]
+    frozen = estimator.fit(F).freeze()
+    for field in (np.zeros(24), F[0] - 1e-3):
+        with pytest.raises(ValueError, match="row 1 of X: a field is negative or has no mass"):
+            frozen.transform([F[0], field])
+
+
 def test_fields_that_have_no_latent_point_are_refused():
     fitted_model = model(POD(2), KernelDecoder())
     frozen, fields = fitted_model.freeze(), np.ones((30, M))
@@ -638,13 +737,11 @@ def test_what_cannot_be_frozen_says_why():
         reason = f"KNNDecoder cannot be frozen: an image mixes at most {most} fields in {d} coordinates"
         with pytest.raises(TypeError, match=reason):
             KNNDecoder(k).fit(rng.normal(size=(1200, d)), rng.normal(size=(1200, 5))).freeze()
-    aligned = ManifoldModel(DiffusionMaps(1), RANDSMAPDecoder())
-    with pytest.raises(TypeError, match=r"cannot be frozen: .* Freeze .*model_\.freeze\(\)"):
-        ShiftRegistration(aligned).freeze(tol=1e-3)
+    with pytest.raises(TypeError, match="a model with a Ridge cannot be frozen"):
+        ShiftRegistration(ManifoldModel(POD(1), Ridge())).fit(F).freeze(tol=1e-3)
     for model_, regressor, named in (
-        (aligned, Ridge(), "Ridge"),
+        (ManifoldModel(POD(1)), Ridge(), "Ridge"),
         (ManifoldModel(POD(1), Ridge()), KernelDecoder(), "ManifoldModel"),
-        (ShiftRegistration(ManifoldModel(POD(1))), KernelDecoder(), "ShiftRegistration"),
     ):
         with pytest.raises(TypeError, match=f"ParametricModel cannot be frozen: C does not know a {named}"):
             ParametricModel(model_, regressor).fit(Y, F).freeze()

@@ -250,6 +250,8 @@ def test_phases_around_a_circle_of_parameters_are_interpolated_on_the_circle(tmp
     fitted.save(tmp_path / "model.npz")
     loaded = randsmap.load(tmp_path / "model.npz")
     np.testing.assert_array_equal(loaded.predict(at(middle)), fitted.predict(at(middle)))
+    with pytest.raises(TypeError, match="its phase runs around a circle of parameters"):
+        fitted.freeze()
 
 
 def test_equal_parameters_on_both_sides_of_the_seam_have_equal_phases():

@@ -9,7 +9,6 @@ from scipy.interpolate import PchipInterpolator
 
 import randsmap
 from randsmap import POD, ManifoldModel, ParametricModel, QuantileRegistration
-from randsmap.model._quantile import _interpolated, _inverse
 from randsmap.tuning._parametric import _plain_models
 
 
@@ -33,20 +32,61 @@ def registration(modes=1.0, **options):
     return QuantileRegistration(ManifoldModel(POD(modes, invariants=None)), **options)
 
 
+@pytest.mark.kernels
 def test_splines_are_those_of_scipy_and_their_inverse():
     rng = np.random.default_rng(0)
-    x = np.sort(rng.uniform(size=(5, 30)), axis=1)
-    y, at = np.linspace(0, 1, 30) ** 2, np.linspace(0, 1, 200)
-    for row, values in zip(x, _interpolated(x, y, at), strict=True):
-        expected = PchipInterpolator(row, y, extrapolate=False)(at)
-        expected = np.where(at < row[0], y[0], np.where(at > row[-1], y[-1], expected))
+    _, F = pulses(5, 30)
+    model = registration().fit(F)
+    basis, kept = model.basis, model.invariants_
+    edges, levels = basis.arrays["edges"], basis.arrays["levels"]
+    x = np.sort(rng.uniform(size=(5, 61)), axis=1)
+    found = model.carrier.fields(np.ascontiguousarray(x[:, rng.permutation(61)]))
+    for row, field in zip(x, found, strict=True):
+        expected = PchipInterpolator(row, levels, extrapolate=False)(edges)
+        expected = np.where(edges < row[0], 0, np.where(edges > row[-1], 1, expected))
         # knots are moved by 1e-9, over the smallest gap between them
-        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-8 / np.diff(row).min() * np.diff(y).max())
-    z = np.cumsum(rng.uniform(size=(5, 30)), axis=1)
-    z = (z - z[:, :1]) / (z[:, -1:] - z[:, :1])
-    found = _inverse(np.linspace(0, 1, 30), z, at)
-    for row, places in zip(z, found, strict=True):
-        np.testing.assert_allclose(PchipInterpolator(np.linspace(0, 1, 30), row)(places), at, rtol=0, atol=1e-11)
+        atol = 2e-8 / np.diff(row).min() * np.diff(levels).max()
+        np.testing.assert_allclose(field / kept.values, np.diff(expected), rtol=0, atol=atol)
+    F = np.where(rng.uniform(size=(5, 30)) < 0.3, 0, rng.uniform(size=(5, 30)))  # plateaus
+    for field, places in zip(F, model.carrier.registered(F), strict=True):
+        cumulative = np.append(0, np.cumsum(field) / field.sum())
+        at = PchipInterpolator(edges, cumulative)(places)
+        np.testing.assert_allclose(at, np.clip(levels, 1e-7, 1 - 1e-7), rtol=0, atol=1e-11)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("case", ["one mass", "masses", "masses at a bound", "bounds and widths"])
+def test_derivatives_are_differences(case):
+    F = fronts(30, 60)[1] if "masses" in case else pulses(30, 60)[1]
+    options = {}
+    if case == "masses at a bound":
+        options["bounds"] = (0.0, 0.999 * float(F.max()))
+        F = np.minimum(F, options["bounds"][1])
+    elif case == "bounds and widths":
+        options = {"bounds": (1e-3, float(F.max()) * 1.01 + 1e-3), "cell_weights": np.linspace(1, 3, 60)}
+        F = F + 1e-3
+        F *= 1 / (F @ options["cell_weights"])[:, None]
+        options["bounds"] = (float(F.min()), float(F.max()))
+    model = QuantileRegistration(ManifoldModel(POD(3, invariants=None)), **options).fit(F)
+    latents = model.transform(F) * [1.02, *[1.1] * (model.transform(F).shape[1] - 1)]
+    V = np.random.default_rng(1).normal(size=latents.shape) * latents.std(axis=0)
+    moved, h = model.jvp(latents, V), 1e-7
+    expected = (model.inverse_transform(latents + h * V) - model.inverse_transform(latents - h * V)) / (2 * h)
+    size = np.abs(expected).max(axis=1)
+    close = np.abs(moved - expected).max(axis=1) <= 1e-5 * size
+    assert close.mean() > 0.8  # but where a cell comes to a bound
+    if "bound" in case:  # which hold
+        G, (lower, upper) = model.inverse_transform(latents), options["bounds"]
+        assert ((G <= lower) | (G >= upper)).any(axis=1).mean() > 0.2
+    widths = options.get("cell_weights", np.ones(60))
+    masses = V[:, 0] * (F @ widths).mean() if model.n_own else 0
+    np.testing.assert_allclose(moved @ widths, masses, rtol=1e-10, atol=1e-12 * size.max() * 60)
+    J, U, some = model.jacobian(latents), np.random.default_rng(2).normal(size=F.shape), [3, -1]
+    np.testing.assert_allclose((J @ V[:, :, None])[:, :, 0], moved, rtol=0, atol=1e-11 * np.abs(moved).max())
+    np.testing.assert_allclose(model.vjp(latents, U), np.einsum("nm,nmd->nd", U, J), rtol=1e-11, atol=1e-11)
+    np.testing.assert_array_equal(model.jvp(latents, V, cells=some), moved[:, some])
+    out = np.empty_like(J)
+    assert model.jacobian(latents, out=out) is out and np.array_equal(out, J)
 
 
 @pytest.mark.parametrize("M, most", [(50, 1e-3), (100, 2e-4), (200, 5e-5)])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 KERNELS = Path(__file__).resolve().parent.parent / "src" / "randsmap" / "_kernels"
 FILES = ("dispatch", "features", "gradients", "distances", "decode", "projection", "bounds", "blend", "simplex")
-FILES += ("image", "runtime")
+FILES += ("registration", "image", "runtime")
 START = """\
 /* randsmap: decoded fields in a simulation loop. One file of the C library, made by tools/amalgamate.py; its interface
  * is randsmap.h.

@@ -320,7 +320,7 @@ _FIT = {
     "decoder to all; with --parameters fit both to these. For files larger than memory, with --features etc. and "
     "--n-features as a count",
     "--seed S": "seed of the draws (default 0)",
-    "--freezable": "search only among decoders that `randsmap freeze` can make an image of",
+    "--freezable": "check that `randsmap freeze` can make an image of the model",
     "# One decoder, instead of a search": "",
     "--features": "feature map (default sigmoid)",
     "--value V": "slope (sigmoid), length scale (fourier) or maximal frequency (multiscale); tuned if not given",

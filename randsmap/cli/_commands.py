@@ -250,12 +250,10 @@ def fit(arguments):
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     few = arguments.components is not None or arguments.decoder is not None
-    if search and parameters is not None and not few:
-        # quantiles do not freeze
-        model = randsmap.ManifoldModel(randsmap.POD(1.0, **kept)) if arguments.freezable else None
-    elif search and parameters is None:  # whose last fit is to all
+    model = None
+    if search and parameters is None:  # whose last fit is to all
         model = _searched(arguments, snapshots, groups, kept, facts, n_samples=count and max(4, count))
-    else:
+    elif not search or few:
         model = (_searched if search else _one_model)(arguments, sample, labels, kept, facts)
     if parameters is not None:
         data = (sample, places, labels) if search else (snapshots, parameters, groups)

@@ -208,7 +208,10 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar, absolute, shape = estimator.error_bar_, return_error == "absolute", estimator.field_shape_
-    errors, known = bar.at(np.asarray(X, dtype=float), coverage, absolute=absolute), len(bar.errors)
+    X = np.asarray(X, dtype=float)[
+        :, -bar.points.shape[1] :
+    ]  # a registration's own coordinates come first, and tell nothing
+    errors, known = bar.at(X, coverage, absolute=absolute), len(bar.errors)
     if not len(errors):
         return fields, errors
     if np.isinf(errors).all():

@@ -302,7 +302,7 @@ class FrozenDecoder(FieldOutputMixin):
         matrix = section_of(self.linear_map.kernel.source, "error_bar")
         if matrix is None:
             raise AttributeError("the image has no error bar: decoder.freeze(error_bar=True) puts it there")
-        return ErrorBar.of_matrix(np.array(matrix, dtype=float), self.n_components)
+        return ErrorBar.of_matrix(np.array(matrix, dtype=float), self.n_components - self.linear_map.kernel.n_own)
 
     @property
     def distilled_error_(self) -> float:

@@ -42,7 +42,10 @@ _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, whi
 # -- Functions of the latent point -----------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Functions that C evaluates: their kind, the number of their activation or kernel, arrays, and parts."""
+    """Functions that C evaluates: their kind, the number of their activation or kernel, arrays, and parts.
+
+    A registration has n_own coordinates of its own, and n_cells functions, which are the field.
+    """
 
     kind: int
     n_components: int
@@ -53,6 +56,8 @@ class Basis:
     limit: float = math.inf
     smoothing: float = 0.0
     n_neighbors: int = 0
+    n_own: int = 0
+    n_cells: int = 0
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
     parts: tuple[LinearMap, ...] = ()
 
@@ -283,7 +288,7 @@ def map_arrays(
         q = invariants.matrix.shape[1]
     parameters = {
         "n_components": basis.n_components,
-        "n_cells": len(coefficients["bias"]),
+        "n_cells": basis.n_cells or len(coefficients["bias"]),
         "n_invariants": q,
         "basis": basis.kind,
         "function": basis.function,
@@ -294,6 +299,7 @@ def map_arrays(
         "projection": arrays.pop("projection", 0),
         "neighbors": basis.n_neighbors,
         "encoder_neighbors": arrays.pop("encoder_neighbors", 0),
+        "own": basis.n_own,
     }
     arrays["parameters"] = np.array([parameters[name] for name in _kernel.PARAMETERS], dtype=np.int64)
     width, distilled = arrays.pop("encoder_width", 0.0), arrays.pop("distilled", 0.0)
@@ -485,6 +491,12 @@ class LinearMap:
         number."""
         out = np.empty((len(F), self.kernel.n_components))
         for_tiles(_checked(lambda F, out: self.kernel.encode(F, n_steps, out), (F, out)), len(F))
+        return out
+
+    def registered(self, F: _Values) -> _Values:
+        """Points (n, own + cells) of fields F (n, M), of a registration without a part that decodes what it carries."""
+        out = np.empty((len(F), self.kernel.n_components))
+        for_tiles(_checked(self.kernel.registered, (F, out)), len(F))
         return out
 
     def nearest(self, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None) -> _Values:

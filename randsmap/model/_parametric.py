@@ -306,13 +306,15 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         Raises
         ------
         sklearn.exceptions.NotFittedError, ValueError, TypeError
-            As the decoder's own `freeze`, or if the regressor is no decoder of the package, or the model shifts fields.
+            As the decoder's own `freeze`, or if the regressor is no decoder of the package.
         """
         check_fitted(self, "regressor_")
-        part: Any = decoding_part(self.model_)
+        part: Any = self.model_ if hasattr(self.model_, "carrier") else decoding_part(self.model_)
         found: Any = getattr(self.regressor_, "linear_map", None)
-        if self._angles or not hasattr(part, "freeze"):
+        if not hasattr(part, "freeze"):
             reason = f"C does not know a {type(self.model_).__name__}"
+        elif self._roles.any():
+            reason = "its phase runs around a circle of parameters, for which the regressor has two numbers, C one"
         else:
             unknown = f"C does not know a {type(self.regressor_).__name__}"
             reason = unknown if found is None else found.basis.not_frozen
@@ -371,8 +373,9 @@ def _missed_by_others(rows: Rows, X: _Values, k: int) -> _Values:
 
 
 def _wrapped(theta: _Values) -> _Values:
-    """Angles in [-pi, pi)."""
-    return (theta + np.pi) % (2 * np.pi) - np.pi
+    """Angles in [-pi, pi), where those that are in it already stay what they are, as C has them."""
+    theta = np.fmod(theta, 2 * np.pi)
+    return theta + 2 * np.pi * (theta < -np.pi) - 2 * np.pi * (theta >= np.pi)
 
 
 def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:

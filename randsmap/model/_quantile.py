@@ -7,11 +7,10 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from randsmap._interface.callers import quiet
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import Parameter, estimator, parameter
-from randsmap._interface.state import Array, Count, Part, check_fitted, not_frozen, restored_on_error
-from randsmap._parallel import parallel_rows
+from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
+from randsmap._kernels.linear_map import QUANTILES
 from randsmap.invariants import (
     AffineInvariants,
     InvariantParameters,
@@ -21,6 +20,7 @@ from randsmap.invariants import (
     round_off,
 )
 from randsmap.maps.error_bar import HOW, ErrorBar
+from randsmap.maps.linear_map import Basis
 from randsmap.model._base import Model, model_texts
 from randsmap.model._manifold import ManifoldModel
 from randsmap.model._registration import Registration
@@ -63,7 +63,7 @@ class QuantileRegistration(Registration, Model):
     -----
     Cumulative sums are interpolated between the cells' edges, and decoded quantiles between the levels
     (1 - cos(pi k / 2M)) / 2, by monotone cubic splines. The levels are dense at both ends. Between two masses that are
-    far apart less than 1 / M of the mass is not resolved.
+    far apart less than 1 / M of the mass is not resolved. Derivatives jump where a cell reaches a bound.
 
     References
     ----------
@@ -94,18 +94,6 @@ class QuantileRegistration(Registration, Model):
         "calibrated_": Part(ErrorBar, optional=True),
         **FIELD_STATE,
     }
-
-    lacks = {
-        **Model.lacks,
-        **dict.fromkeys(
-            ("jacobian", "jvp", "vjp"),
-            "decoded quantiles are sorted, and their splines limited: take differences of `inverse_transform`",
-        ),
-    }
-    freeze = not_frozen(
-        "C does not turn quantiles into fields. Freeze the model of the quantiles (model_.freeze()), and interpolate "
-        "its cumulative sums at the edges of the cells"
-    )
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Fit the model to the fields' quantiles.
@@ -164,58 +152,28 @@ class QuantileRegistration(Registration, Model):
         return np.maximum(F, 0)
 
     @property
-    def _widths(self) -> _Values:
-        weights = self.invariants_.cell_weights
-        return np.ones(self.n_features_in_) if weights is None else weights
-
-    @property
-    def _edges(self) -> _Values:
-        """Edges of the cells (M + 1,), from 0 to 1."""
-        edges = np.concatenate([[0.0], np.cumsum(self._widths)])
-        return edges / edges[-1]
-
-    @property
-    def _levels(self) -> _Values:
-        return (1 - np.cos(np.pi * np.arange(2 * self.n_features_in_ + 1) / (2 * self.n_features_in_))) / 2
+    def basis(self) -> Basis:
+        kept: Any = self.invariants_
+        M, weights = self.n_features_in_, kept.cell_weights
+        widths = np.ones(M) if weights is None else weights
+        edges = np.concatenate([[0.0], np.cumsum(widths)])
+        levels = (1 - np.cos(np.pi * np.arange(2 * M + 1) / (2 * M))) / 2
+        return Basis(
+            kind=QUANTILES,
+            n_components=self.n_own + 2 * M + 1,
+            n_own=self.n_own,
+            n_cells=M,
+            scale=self._round_off,
+            low=float(kept.lower @ widths),  # of the mass
+            high=float(kept.upper @ widths),
+            arrays={"edges": edges / edges[-1], "levels": levels},
+        )
 
     def registered(self, F: _Values) -> tuple[_Values, _Values]:
-        """Masses over their mean (n, n_own), and quantiles (n, 2 M + 1)."""
-        F, edges, widths = self._nonnegative(F), self._edges, self._widths
+        F = self._nonnegative(F)
         for row in np.flatnonzero(F.max(axis=1, initial=0) == 0):
             raise ValueError(f"the field in row {row} has no mass, so it has no quantiles: leave it out")
-        # the ends of a field are where its mass becomes more than what a solver smears
-        least = 1e-7
-        levels = np.clip(self._levels, least, 1 - least)
-        masses, quantiles = np.empty((len(F), 1)), np.empty((len(F), len(levels)))
-
-        def task(part):
-            sums = np.cumsum(F[part] * widths, axis=1)
-            masses[part] = sums[:, -1:]
-            cumulative = np.hstack([np.zeros((len(sums), 1)), sums / masses[part]])
-            quantiles[part] = _inverse(edges, cumulative, levels)
-
-        self._in_blocks(task, len(F))
-        return (masses / self._mean_mass)[:, : self.n_own], quantiles
-
-    def _in_blocks(self, task: Any, n: int) -> None:
-        parallel_rows(task, n, 1 + 2**15 // self.n_features_in_)  # the splines take 30 times their fields
-
-    def carried(self, own: _Values, Y: _Values, invariant_values: Any, options: dict[str, Any]) -> _Values:
-        quantiles = np.asarray(self.model_.inverse_transform(Y, **options)).reshape(len(Y), len(self._levels))
-        levels, edges, widths = self._levels, self._edges, self._widths
-        kept: Any = self.invariants_
-        masses = kept.row_values(invariant_values, len(Y))
-        if masses is None and self.n_own:
-            masses = np.clip(own * self._mean_mass, kept.lower @ widths, kept.upper @ widths)
-        each = np.broadcast_to(self._mean_mass if masses is None else masses, (len(Y), 1))
-        fields = np.empty((len(Y), len(widths)))
-
-        def task(part):
-            cumulative = _interpolated(np.sort(np.clip(quantiles[part], 0, 1), axis=1), levels, edges)
-            fields[part] = np.diff(cumulative, axis=1) * each[part] / widths
-
-        self._in_blocks(task, len(Y))
-        return self.invariants_.project(fields, masses)
+        return super().registered(F)
 
     def closed_error_bar(self) -> NoReturn:
         raise AttributeError(f"the held-out errors of the {type(self.model).__name__} are those of quantiles: {HOW}")
@@ -226,57 +184,3 @@ class QuantileRegistration(Registration, Model):
             raise ValueError(f"model_ has {self.model_.n_features_in_} quantiles, not 2 M + 1")
         if self.invariants_.lower is None or (self.invariants_.lower < 0).any():
             raise ValueError("invariants_ has no bounds of 0 or more")
-
-
-# -- Monotone splines ------------------------------------------------------------------------------
-@quiet
-def _slopes(x: _Values, y: _Values) -> _Values:
-    """Slopes at knots of monotone cubic splines through y (n, k) at x (k,) or (n, k), both ascending."""
-    h, d = np.diff(x) * np.ones((len(y), 1)), np.diff(y) / np.diff(x)
-    left, right = 2 * h[:, 1:] + h[:, :-1], h[:, 1:] + 2 * h[:, :-1]
-    inner = (left + right) / (left / d[:, :-1] + right / d[:, 1:])  # 0 next to a slope of 0
-
-    def end(h0, h1, d0, d1):
-        return np.clip(((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1), 0, 3 * d0)
-
-    ends = end(h[:, 0], h[:, 1], d[:, 0], d[:, 1]), end(h[:, -1], h[:, -2], d[:, -1], d[:, -2])
-    return np.nan_to_num(np.column_stack([ends[0], inner, ends[1]]))
-
-
-def _pieces(x: _Values, y: _Values, j: NDArray[np.intp]) -> list[_Values]:
-    """Start, length, values and scaled slopes at both ends of the pieces j (n, m) of the splines through y at x."""
-    slopes, X = _slopes(x, y), np.broadcast_to(x, y.shape)
-    low, high, y0, y1, d0, d1 = (np.take_along_axis(a, i, axis=1) for a in (X, y, slopes) for i in (j, j + 1))
-    return [low, high - low, y0, y1, d0 * (high - low), d1 * (high - low)]
-
-
-def _cubic(t, y0, y1, d0, d1):
-    """The cubic on [0, 1] with these values and slopes at its ends."""
-    return y0 + t * (d0 + t * (3 * (y1 - y0) - 2 * d0 - d1 + t * (2 * (y0 - y1) + d0 + d1)))
-
-
-def _places(knots: _Values, at: _Values) -> NDArray[np.intp]:
-    """The pieces (n, m) between ascending knots (n, k) in which `at` (m,) is."""
-    found = np.array([np.searchsorted(row, at, side="right") for row in knots], dtype=np.intp)
-    return np.clip(found.reshape(len(knots), len(at)) - 1, 0, knots.shape[1] - 2)
-
-
-def _inverse(x: _Values, y: _Values, at: _Values) -> _Values:
-    """Where the splines through y (n, k) at x (k,) have the values `at` (m,): halved brackets, then a secant."""
-    low, h, *ends = _pieces(x, y, _places(y, at))
-    a, b = np.zeros_like(low), np.ones_like(low)
-    for _ in range(20):
-        middle = (a + b) / 2
-        below = _cubic(middle, *ends) < at
-        a, b = np.where(below, middle, a), np.where(below, b, middle)
-    first, last = _cubic(a, *ends), _cubic(b, *ends)
-    share = np.divide(at - first, last - first, out=np.full_like(a, 0.5), where=last > first)
-    return low + h * (a + (b - a) * np.clip(share, 0, 1))
-
-
-def _interpolated(x: _Values, y: _Values, at: _Values) -> _Values:
-    """The splines through y (k,) at x (n, k) in [0, 1], at points `at` (m,): y[0] before them, y[-1] behind them."""
-    apart = 1e-9  # of the whole, so that knots that coincide are apart
-    x = x * (1 - apart) + apart * np.linspace(0, 1, x.shape[1])
-    low, h, *ends = _pieces(x, np.broadcast_to(y, x.shape), _places(x, at))
-    return np.clip(_cubic(np.clip((at - low) / h, 0, 1), *ends), y[0], y[-1])

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
-from randsmap._interface.arrays import as_array, check_samples, finite_results, latents_of, validate_data
+from randsmap._interface.arrays import as_array, check_samples, latents_of, validate_data
 from randsmap._interface.fields import field_rows, output
 from randsmap._interface.state import check_fitted
+from randsmap.decoders import FrozenDecoder, FrozenModel
+from randsmap.decoders._base import require
+from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import ErrorBar, with_error
-from randsmap.model._base import ReconstructionMixin, model_texts
+from randsmap.maps.frozen import assembled
+from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
+from randsmap.model._base import ReconstructionMixin, TangentDerivatives, model_texts
 from randsmap.model._manifold import ManifoldModel
 
 _Values = NDArray[np.float64]
 
 
 @model_texts
-class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
+class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
     """A manifold model of what is left of fields when their place is taken out of them.
 
-    A class has `registered` (F) -> latents of its own (n, n_own) and the rows that `model_` encodes and decodes, and
-    `carried` (own, latents of `model_`, invariant_values, options of its decoding) -> fields (n, M).
+    A class has `n_own` latents of its own and a `basis`: how C takes them, and the rows that `model_` encodes, out of
+    fields, and carries what is decoded back.
     """
 
     leverage_from = "model"
@@ -31,8 +38,6 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
     model: Any
     model_: ManifoldModel
     calibrated_: ErrorBar | None
-    registered: Any
-    carried: Any
 
     def checked_snapshots(self, X: Any) -> _Values:
         """The fields of `fit` as rows in memory."""
@@ -44,6 +49,27 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
         """Fit the model inside to the registered fields."""
         self.model_ = clone(self.model).fit(registered)
         self.calibrated_ = None
+
+    @property
+    def basis(self) -> Basis:
+        raise NotImplementedError
+
+    @property
+    def kept(self) -> Any:
+        """Invariants of the carried fields; None: `model_` has them."""
+        return getattr(self, "invariants_", None)
+
+    @property
+    def carrier(self) -> LinearMap:
+        """From points (n, n_own + cells) of registered fields to fields (n, M)."""
+        linear = LinearMap.of(map_arrays(self.basis, {}, self.kept))
+        linear.invariants = self.kept
+        return linear
+
+    def registered(self, F: _Values) -> tuple[_Values, _Values]:
+        """Latents of the registration (n, n_own) of fields F (n, M), and the rows of what is left of them."""
+        own, inside = np.split(self.carrier.registered(F), [self.n_own], axis=1)
+        return own, np.ascontiguousarray(inside)
 
     def transform(self, X: ArrayLike) -> _Values:
         """Latents of fields: those of the registration, such as theta in [-pi, pi), then those of the registered field.
@@ -79,7 +105,10 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
         """
         check_samples(X=X, invariant_values=invariant_values)
         own, Y = self.split(X)
-        fields = finite_results(self.carried(own, Y, invariant_values, options))
+        if self.kept is None:
+            options, invariant_values = {"invariant_values": invariant_values, **options}, None
+        linear = self.carrier
+        fields = linear.fields(self._inside(linear, own, self.model_.inverse_transform(Y, **options)), invariant_values)
         # a cell's value comes from others, so some cells need all of them
         fields = self._in_shape(fields) if cells is None else fields[:, self._checked_cells(cells)]
         if out is None:
@@ -94,6 +123,64 @@ class Registration(ReconstructionMixin, ClassNamePrefixFeaturesOutMixin):
         check_fitted(self, "model_")
         X = as_array(latents_of(X, self), "X", min_rows=0, min_columns=self.n_own + 1)
         return X[:, : self.n_own], np.ascontiguousarray(X[:, self.n_own :])
+
+    def _inside(self, linear: LinearMap, own: _Values, inside: Any) -> _Values:
+        """Points of the carrier, or tangents of these."""
+        return np.hstack([own, np.reshape(inside, (len(own), linear.kernel.n_components - self.n_own))])
+
+    def check_available(self, method: str) -> bool:
+        return require(self.model, "jvp")
+
+    def tangents_at(self, X: ArrayLike) -> tuple[Callable[[_Values], _Values], _Values]:
+        (own, Y), linear = self.split(X), self.carrier
+        points = self._inside(linear, own, self.model_.inverse_transform(Y, consistency=0))
+
+        def along(V: _Values) -> _Values:
+            tangents = self.model_.jvp(Y, np.ascontiguousarray(V[:, self.n_own :]))
+            return linear.jvp(points, self._inside(linear, V[:, : self.n_own], tangents))
+
+        return along, np.hstack([own, Y])
+
+    def freeze(
+        self, *, latents: ArrayLike | None = None, error_bar: bool = False, regressor: Any = None, **options: Any
+    ) -> Any:
+        """Registration, encoder and decoder as one immutable block of memory; see `FrozenModel`.
+
+        Parameters
+        ----------
+        latents : array-like of shape (n, n_own + d) or None, default=None
+            Points such as those that will be decoded.
+        error_bar : bool, default=False
+            As in the decoder's own `freeze`.
+        regressor : fitted ParametricModel or None, default=None
+            What its own `freeze` adds.
+        **options
+            Those of `ManifoldModel.freeze`, of the model inside: tolerances are of registered fields, and so is
+            ``distilled_error_``.
+
+        Returns
+        -------
+        FrozenModel
+            Of a ParametricModel a FrozenDecoder.
+
+        Raises
+        ------
+        sklearn.exceptions.NotFittedError, ValueError, TypeError
+            As `ManifoldModel.freeze`.
+        """
+        check_fitted(self, "model_")
+        inner = self.model_.freeze(latents=None if latents is None else self.split(latents)[1], **options)
+        behind: Any = {"cell_weights": norm_weights(self.field_shape_, self), "distilled": inner.distilled_error_}
+        if len(self.field_shape_) > 1:
+            behind["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
+        if error_bar:
+            bar: Any = (regressor or self).error_bar_
+            behind |= replace(bar, errors=np.hypot(bar.errors, inner.distilled_error_)).sections
+        if regressor is not None:
+            behind["input"] = regressor.regressor_.linear_map
+        basis = replace(self.basis, n_components=self.n_own + inner.n_components, parts=(inner.linear_map,))
+        image = assembled(map_arrays(basis, {}, self.kept, encoder=behind))
+        return FrozenModel(image) if regressor is None else FrozenDecoder(image)
 
     def leverage_points(self, X: Any) -> Any:
         return self.split(X)[1]

@@ -32,6 +32,7 @@ cdef extern from "randsmap.h" nogil:
         RANDSMAP_ERROR_CONVERGENCE
         RANDSMAP_ERROR_VALUES
         RANDSMAP_ERROR_UNSUPPORTED
+        RANDSMAP_ERROR_FIELD
         RANDSMAP_FEATURES
         RANDSMAP_TABLE
 

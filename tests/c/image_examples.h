@@ -37,7 +37,7 @@ static void *allocate(size_t size)
 }
 
 /* -- A writer of images ------------------------------------------------------------------------------ */
-enum { MOST = 40, D = 2, M = 21, P = 13, N = 12, TOGETHER = 7, MONOMIALS, MIXTURE, ENCODED, MEDIAN, LIMITED, BEHIND };
+enum { MOST = 40, D = 2, M = 21, P = 13, N = 12, TOGETHER = 7, MONOMIALS, MIXTURE, ENCODED, MEDIAN, LIMITED, BEHIND, SHIFTED, SPREAD };
 
 typedef struct {
     rk_image_section sections[MOST];
@@ -142,9 +142,9 @@ static void invariants(draft *t, int bounds, uint64_t rank)
         direction[i] = i % M == 3 ? 0 : C[i];
 }
 
-enum { KINDS = BEHIND + 1 };
+enum { KINDS = SPREAD + 1 };
 
-static int has_encoder(int kind) { return kind == 0 || kind == 5 || kind == 6 || kind == MONOMIALS; }
+static int has_encoder(int kind) { return kind == 0 || kind == 5 || kind == 6 || kind == MONOMIALS || kind >= SHIFTED; }
 
 static void *example(int kind, size_t *size);
 
@@ -199,8 +199,53 @@ static int other_functions(draft *t, int kind)
     return M;
 }
 
+/* A registration: of example 5 shifted, which has no invariants, or of quantiles of the mass 1, both with their encoders */
+static void *registration(int kind, size_t *size)
+{
+    draft t;
+    memset(&t, 0, sizeof t);
+    void *part;
+    size_t length;
+    const int shifted = kind == SHIFTED, K = 2 * M + 1;
+    parameters(&t, RANDSMAP_FEATURES, shifted ? RK_SHIFT : RK_QUANTILES, 0, shifted ? 0 : 1);
+    int64_t *given = t.arrays[0];
+    double *scalars = t.arrays[1];
+    scalars[RK_LOW] = 0.25, scalars[RK_HIGH] = 4, scalars[RK_SCALE] = 1e-3;
+    given[RK_OWN] = 1;
+    if (shifted) {
+        part = example(5, &length);
+        const int64_t axis[] = {1, 7, 3};
+        memcpy(add(&t, RK_AXIS, RK_INT64, 1, 3), axis, sizeof axis);
+        add_uniform(&t, RK_LOWER, 1, M, -9, -9), add_uniform(&t, RK_UPPER, 1, M, 0.1, 9);
+        given[RK_N_COMPONENTS] = 1 + D;
+    } else { /* POD of quantiles, whose mean is a density */
+        draft q;
+        memset(&q, 0, sizeof q);
+        parameters(&q, RANDSMAP_FEATURES, RK_IDENTITY, 0, 0);
+        ((int64_t *)q.arrays[0])[RK_N_COMPONENTS] = 1, ((int64_t *)q.arrays[0])[RK_N_CELLS] = K;
+        double *mean = add(&q, RK_BIAS, RK_FLOAT64, 1, (uint64_t)K), *centre = add(&q, RK_ENCODER_CENTRE, RK_FLOAT64, 1, (uint64_t)K);
+        for (int k = 0; k < K; k++)
+            centre[k] = mean[k] = 0.1 + 0.8 * k / (K - 1) + 0.02 * sin(k);
+        add_uniform(&q, RK_COEFFICIENTS, 1, (uint64_t)K, -0.01, 0.01);
+        add_uniform(&q, RK_ENCODER_MODES, (uint64_t)K, 1, -0.1, 0.1);
+        part = assembled(&q, &length);
+        double *edges = add(&t, RK_EDGES, RK_FLOAT64, 1, M + 1), *levels = add(&t, RK_LEVELS, RK_FLOAT64, 1, (uint64_t)K);
+        for (int i = 0; i <= M; i++)
+            edges[i] = (double)i / M;
+        for (int k = 0; k < K; k++)
+            levels[k] = (1 - cos(acos(-1) * k / (K - 1))) / 2;
+        invariants(&t, 1, 1);
+        given[RK_N_COMPONENTS] = 2;
+    }
+    memcpy(add(&t, RK_PARTS, RK_INT64, 1, length / 8), part, length);
+    free(part);
+    return assembled(&t, size);
+}
+
 static void *example(int kind, size_t *size)
 {
+    if (kind >= SHIFTED)
+        return registration(kind, size);
     draft t;
     memset(&t, 0, sizeof t);
     const int rank = kind == 5 ? 0 : kind == TOGETHER ? 2 : 1;
@@ -234,11 +279,13 @@ static void *example(int kind, size_t *size)
         } else {
             add_uniform(&t, RK_FACTOR, P, 5, -1, 1); /* combinations of a kernel */
             add_uniform(&t, RK_MODES, 5, M, -1, 1);
+            *(double *)add(&t, RK_START, RK_FLOAT64, 1, 5) = 0.5;
         }
     }
     add_uniform(&t, RK_BIAS, 1, M, 0, 1);
     if (kind == 2) {
         float *factor = add(&t, RK_FACTOR, RK_FLOAT32, (uint64_t)functions, 4), *modes = add(&t, RK_MODES, RK_FLOAT32, 4, M);
+        *(double *)add(&t, RK_START, RK_FLOAT64, 1, 4) = 0.5;
         for (int i = 0; i < functions * 4; i++)
             factor[i] = (float)uniform(-1, 1);
         for (int i = 0; i < 4 * M; i++)

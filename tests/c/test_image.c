@@ -148,6 +148,65 @@ static void test_whole(int kind)
     free(image);
 }
 
+static void test_registration(int kind)
+{
+    size_t size;
+    void *image = example(kind, &size);
+    randsmap_decoder *decoder;
+    CHECK(randsmap_view(image, size, &decoder) == RANDSMAP_OK);
+    enum { MOST_D = 3 };
+    const int d = kind == SHIFTED ? 3 : 2;
+    double y[2 * MOST_D] = {0.9, 0.3, -0.2, 1.2, 0.1, 0.4}, f[2 * M], once[M], J[MOST_D * M], ahead[M], behind[M], g[MOST_D], u[M];
+    double z[MOST_D], *work = allocate((size_t)randsmap_work(decoder, 3) * sizeof *work);
+    CHECK(randsmap_decode(decoder, y, 2, f, work) == RANDSMAP_OK);
+    CHECK(randsmap_decode(decoder, y + d, 1, once, work) == RANDSMAP_OK);
+    CHECK(!memcmp(once, f + M, sizeof once));
+    CHECK(randsmap_decode_jvp(decoder, y, NULL, d, once, J, work) == RANDSMAP_OK);
+    CHECK(!memcmp(once, f, sizeof once));
+    for (int j = 0; j < d; j++) {
+        const double h = 1e-7;
+        y[j] += h;
+        CHECK(randsmap_decode(decoder, y, 1, ahead, work) == RANDSMAP_OK);
+        y[j] -= 2 * h;
+        CHECK(randsmap_decode(decoder, y, 1, behind, work) == RANDSMAP_OK);
+        y[j] += h;
+        for (int i = 0; i < M; i++)
+            CHECK(fabs((ahead[i] - behind[i]) / (2 * h) - J[j * M + i]) <= 1e-5);
+    }
+    for (int i = 0; i < M; i++)
+        u[i] = uniform(-1, 1);
+    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_OK);
+    for (int j = 0; j < d; j++) {
+        double sum = 0;
+        for (int i = 0; i < M; i++)
+            sum += u[i] * J[j * M + i];
+        CHECK(fabs(sum - g[j]) <= 1e-12);
+    }
+    double sum = 0, m[2] = {1.5, 3};
+    for (int i = 0; i < M; i++)
+        sum += f[i];
+    if (kind == SPREAD) { /* the first coordinate, times the fit's */
+        CHECK(fabs(sum - y[0]) <= 1e-13);
+        CHECK(randsmap_decode_values(decoder, y, m, 1, once, work) == RANDSMAP_OK);
+        for (int i = 0; i < M; i++)
+            sum += once[i];
+        CHECK(fabs(sum - y[0] - 1.5) <= 1e-13);
+    } else {
+        CHECK(randsmap_decode_values(decoder, y, m, 1, once, work) == RANDSMAP_ERROR_UNSUPPORTED);
+    }
+    CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
+    CHECK(kind == SHIFTED || fabs(z[0] - y[0]) <= 1e-13);
+    f[1] = NAN;
+    CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_ERROR_NOT_FINITE);
+    f[1] = -2;
+    CHECK(randsmap_encode(decoder, f, 1, z, work) == (kind == SPREAD ? RANDSMAP_ERROR_FIELD : RANDSMAP_OK));
+    y[0] = kind == SPREAD ? NAN : 1e308; /* too many turns to tell where the last one ends */
+    CHECK(randsmap_decode(decoder, y, 2, f, work) == (kind == SPREAD ? RANDSMAP_ERROR_NOT_FINITE : RANDSMAP_OK));
+    free(work);
+    randsmap_close(decoder);
+    free(image);
+}
+
 /* -- Damage and forgery ------------------------------------------------------------------------------ */
 static void test_damaged(int kind)
 {
@@ -251,7 +310,7 @@ static void test_statuses(void)
     header->version = RK_IMAGE_VERSION, header->byte_order = 0x04030201;
     CHECK(opened(image, size, NULL) == RANDSMAP_ERROR_BYTE_ORDER);
     header->byte_order = RK_IMAGE_ORDER, seal(image, size);
-    for (int status = 0; status <= RANDSMAP_ERROR_UNSUPPORTED + 1; status++)
+    for (int status = 0; status <= RANDSMAP_ERROR_FIELD + 1; status++)
         CHECK(strlen(randsmap_strerror(status)) > 5);
 
     /* through a file */
@@ -296,7 +355,7 @@ int main(int argc, char **argv)
     }
     test_statuses();
     for (int kind = 0; kind < KINDS; kind++) {
-        test_whole(kind);
+        (kind >= SHIFTED ? test_registration : test_whole)(kind);
         test_damaged(kind);
     }
     for (const char *c = rk_cpu_name(); *c; c++) /* other forgeries at each level */

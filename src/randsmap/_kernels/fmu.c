@@ -275,9 +275,9 @@ static bool is_derivative(const unit *u, const uint32_t *of, size_t n_of, const 
 /* With bounds derivatives depend on the values of the invariants, and are those of the fit's; else of any values. */
 static int derived(const unit *u, int status)
 {
-    const bool bounds = u->decoder->projection.bounds;
+    const bool bounds = rk_values_matter(u->decoder);
     if (bounds && u->given)
-        return report(u, DISCARD, "with bounds there are the derivatives of fields with the fit's invariant_values alone");
+        return report(u, DISCARD, "with bounds, shifts or quantiles there are derivatives at the fit's invariant_values alone");
     return !status || (status == RANDSMAP_ERROR_VALUES && !bounds) ? OK : report(u, DISCARD, randsmap_strerror(status));
 }
 

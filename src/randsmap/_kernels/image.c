@@ -194,6 +194,46 @@ static void read_median(sections *s, randsmap_decoder *r)
     }
 }
 
+/* Numbers (n) that ascend */
+static const double *ascending(sections *s, int id, ptrdiff_t n)
+{
+    const double *x = doubles(s, id, 1, n);
+    for (ptrdiff_t i = 1; x && i < n; i++)
+        s->bad |= !(x[i - 1] < x[i]) || !(fabs(x[i - 1]) < INFINITY) || !(fabs(x[i]) < INFINITY);
+    return x;
+}
+
+static void read_registration(sections *s, randsmap_decoder *r)
+{
+    const ptrdiff_t M = r->M, cells = rk_registered_cells(r);
+    r->n_functions = M;
+    r->gemm = NULL; /* fields are carried one by one */
+    s->bad |= r->n_own > 1 || r->n_own >= r->d || r->n_parts > 1 || (s->forgeable && !r->n_parts);
+    if (s->bad)
+        return;
+    if (r->n_parts)
+        s->bad |= r->parts[0]->M != cells || rk_image_dimension(r->parts[0]) != r->d - r->n_own;
+    else
+        s->bad |= cells != r->d - r->n_own;
+    if (r->basis == RK_QUANTILES) {
+        r->line.M = M;
+        r->line.edges = ascending(s, RK_EDGES, M + 1);
+        r->line.levels = ascending(s, RK_LEVELS, cells);
+        r->line.weights = optional(s, RK_CELL_WEIGHTS, 1, M);
+        s->bad |= !r->projected || !s->found[RK_LOWER].data || columns_of(s, RK_VALUES) != 1 || M < 2;
+        return;
+    }
+    const int64_t *n = array(s, RK_AXIS, RK_INT64, 1, 3);
+    s->bad |= !n || n[0] < 1 || n[1] < 1 || n[2] < 1 || n[0] > M || M % n[0] || M / n[0] % n[1] || M / n[0] / n[1] != n[2]
+              || r->n_own != 1 || r->projected;
+    if (s->bad)
+        return;
+    r->axis.before = (ptrdiff_t)n[0], r->axis.along = (ptrdiff_t)n[1], r->axis.behind = (ptrdiff_t)n[2];
+    r->axis.lower = optional(s, RK_LOWER, 1, M);
+    r->axis.upper = optional(s, RK_UPPER, 1, M);
+    r->axis.weights = optional(s, RK_CELL_WEIGHTS, 1, M);
+}
+
 static void read_basis(sections *s, randsmap_decoder *r)
 {
     const ptrdiff_t d = r->d;
@@ -216,6 +256,10 @@ static void read_basis(sections *s, randsmap_decoder *r)
     case RK_MEDIAN:
         read_median(s, r);
         break;
+    case RK_SHIFT:
+    case RK_QUANTILES:
+        read_registration(s, r);
+        return;
     default:
         r->n_functions = columns_of(s, RK_COLUMNS);
         r->columns = doubles(s, RK_COLUMNS, d, r->n_functions);
@@ -381,16 +425,17 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
     r->scale = scalar[RK_SCALE], r->low = scalar[RK_LOW], r->high = scalar[RK_HIGH];
     r->limit = scalar[RK_LIMIT], r->smoothing = scalar[RK_SMOOTHING];
     r->n_neighbors = (ptrdiff_t)parameter[RK_NEIGHBORS];
+    r->n_own = (ptrdiff_t)parameter[RK_OWN];
 
     read_basis(s, r);
-    r->bias = doubles(s, RK_BIAS, 1, r->M);
+    r->bias = rk_is_registration(r) ? NULL : doubles(s, RK_BIAS, 1, r->M);
     const ptrdiff_t P = r->n_functions + (r->tail_centre ? r->d : 0);
     if (s->found[RK_FACTOR].data) {
         const ptrdiff_t rank = columns_of(s, RK_FACTOR);
         r->factor = matrix(s, RK_FACTOR, P, rank);
         r->modes = matrix(s, RK_MODES, rank, r->M);
         r->start = doubles(s, RK_START, 1, rank);
-    } else {
+    } else if (!rk_is_registration(r)) {
         r->coefficients = matrix(s, RK_COEFFICIENTS, P, r->M);
     }
     r->encoder_width = scalar[RK_ENCODER_WIDTH];
@@ -404,12 +449,16 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         read_encoder(s, r);
     if (s->found[RK_ERROR_LAW].data)
         read_error_bar(s, r);
-    if (r->kind == RANDSMAP_TABLE)
+    if (rk_is_registration(r))
+        s->bad |= r->kind != RANDSMAP_FEATURES || r->factor.rows || r->encoder_centre;
+    else if (r->kind == RANDSMAP_TABLE)
         read_table(s, r);
     else if (r->kind != RANDSMAP_FEATURES)
         s->bad = 1;
     if (r->projected)
         read_invariants(s, r);
+    if (!s->bad && r->basis == RK_QUANTILES) /* of which masses are multiples */
+        s->bad = !(r->projection.m[0] > 0) || !(r->projection.m[0] < INFINITY);
     return s->bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
 }
 
@@ -437,6 +486,7 @@ static int opened(sections *s, uint64_t limit, randsmap_decoder *r, randsmap_dec
     r->project = rk_projection_select();
     r->blend = rk_blend_select();
     r->simplex = rk_simplex_select();
+    r->registration = rk_registration_select();
     for (ptrdiff_t k = 0; k < r->n_parts; k++)
         r->depth = r->parts[k]->depth >= r->depth ? r->parts[k]->depth + 1 : r->depth;
     if (r->input && r->input->depth >= r->depth)
@@ -643,7 +693,9 @@ int randsmap_info(const randsmap_decoder *r, randsmap_info_t *info)
     randsmap_info_t known;
     known.n_components = rk_image_dimension(r);
     known.n_cells = r->M;
-    known.n_invariants = r->projected ? r->q : 0;
+    known.n_invariants = rk_projecting(r)->projected ? rk_projecting(r)->q : 0;
+    while (rk_is_registration(r) && r->n_parts) /* what is carried is of that kind */
+        r = r->parts[0];
     known.n_features = r->n_functions + (r->tail_centre ? r->d : 0);
     known.kind = r->kind;
     known.precision = r->precision;
@@ -676,6 +728,7 @@ const char *randsmap_strerror(int status)
         return "the invariants have another value in each field, which must be given (invariant_values; in C "
                "randsmap_decode_values), or values given for dependent invariants are contradictory";
     case RANDSMAP_ERROR_UNSUPPORTED: return "the image does not hold what this needs, or the platform has less than 64 bits";
+    case RANDSMAP_ERROR_FIELD: return "a field is negative or has no mass, so that it has no quantiles";
     default: return "unknown status";
     }
 }

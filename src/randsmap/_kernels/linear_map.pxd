@@ -17,6 +17,7 @@ cdef extern from "rk_image.h" nogil:
     int RK_FLOAT64, RK_FLOAT32, RK_INT64
     int RK_SPLINE_ORDER, RK_TABLE_MARGIN
     int RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
+    int RK_SHIFT, RK_QUANTILES
     enum:
         RK_MOST_PARTS
     int RK_MOST_DEPTH, RK_MOST_NEIGHBORS, RK_MOST_ENCODED, RK_MOST_MIXED
@@ -47,6 +48,9 @@ cdef extern from "rk_image.h" nogil:
                   Py_ssize_t n_parts, randsmap_decoder *input, randsmap_decoder **out)
     int rk_decode(const randsmap_decoder *map, const double *y, const double *values, Py_ssize_t n, double *out,
                   double *work)
+    int rk_registered(const randsmap_decoder *map, const double *f, double *own, double *inside, double *work)
+    bint rk_is_registration(const randsmap_decoder *map)
+    Py_ssize_t rk_registered_cells(const randsmap_decoder *map)
     int rk_tangents(const randsmap_decoder *map, const double *y, const double *v, Py_ssize_t n, Py_ssize_t p, double *T,
                     double *work)
     int rk_cotangents(const randsmap_decoder *map, const double *y, const double *u, Py_ssize_t n, double *out,
@@ -61,6 +65,7 @@ cdef extern from "rk_image.h" nogil:
     Py_ssize_t rk_cotangents_work(const randsmap_decoder *map, Py_ssize_t n)
     bint rk_image_is_single(const randsmap_decoder *decoder)
     bint rk_image_is_affine(const randsmap_decoder *decoder)
+    Py_ssize_t rk_image_own(const randsmap_decoder *decoder)
     int rk_image_depth(const randsmap_decoder *decoder)
     bint rk_image_has_encoder(const randsmap_decoder *decoder)
     int randsmap_abi()
@@ -89,7 +94,7 @@ cdef class Map:
     cdef Py_buffer buffers[RK_SECTIONS]
     cdef int n_buffers
     cdef readonly object source
-    cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features
+    cdef readonly Py_ssize_t n_components, n_cells, n_invariants, n_features, n_own
     cdef readonly int kind, precision, depth
     cdef readonly bint single, has_encoder, is_affine
     cdef Py_buffer *hold(self, source, int flags) except NULL

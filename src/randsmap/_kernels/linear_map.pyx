@@ -13,7 +13,7 @@ SECTIONS = {rk_section_name(i).decode().lower(): i for i in range(1, RK_SECTIONS
 PARAMETERS = [rk_parameter_name(i).decode().lower() for i in range(RK_N_PARAMETERS)]
 IDENTITY, FEATURE_MAP, RADIAL_KERNEL, MULTI_GAUSSIAN = (
     RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN)
-MONOMIALS, MIXTURE, MEDIAN = RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN
+MONOMIALS, MIXTURE, MEDIAN, SHIFT, QUANTILES = RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN, RK_SHIFT, RK_QUANTILES
 MOST_PARTS, MOST_DEPTH, MOST_NEIGHBORS = RK_MOST_PARTS, RK_MOST_DEPTH, RK_MOST_NEIGHBORS
 MOST_ENCODED, MOST_MIXED = RK_MOST_ENCODED, RK_MOST_MIXED
 FEATURES, TABLE = RANDSMAP_FEATURES, RANDSMAP_TABLE
@@ -111,6 +111,7 @@ cdef class Map:
         self.n_components, self.n_cells, self.n_invariants = info.n_components, info.n_cells, info.n_invariants
         self.n_features, self.kind, self.precision = info.n_features, info.kind, info.precision
         self.single, self.has_encoder = rk_image_is_single(self.map), rk_image_has_encoder(self.map)
+        self.n_own = rk_image_own(self.map)
         self.depth = rk_image_depth(self.map)
         self.is_affine = rk_image_is_affine(self.map)
 
@@ -273,6 +274,21 @@ cdef class Map:
         work = allocate(rk_work(self.map, F.shape[0]))
         with nogil:
             status = randsmap_encode_steps(self.map, &F[0, 0], F.shape[0], steps, &out[0, 0], work)
+        free(work)
+        return status
+
+    def registered(self, const double[:, ::1] F, double[:, ::1] out):
+        """Coordinates of a registration and what it carries (n, own + cells) of fields F (n, M)."""
+        cdef int status = RANDSMAP_OK, of_row
+        cdef Py_ssize_t i, cells = rk_registered_cells(self.map), own = out.shape[1] - cells
+        cdef double *work
+        self.check(rk_is_registration(self.map) and F.shape[1] == self.n_cells and out.shape[0] == F.shape[0]
+                   and out.shape[1] == self.n_components)
+        work = allocate(rk_work(self.map, 1))
+        with nogil:
+            for i in range(F.shape[0]):
+                of_row = rk_registered(self.map, &F[i, 0], &out[i, 0], &out[i, 0] + own, work)
+                status = status if status else of_row
         free(work)
         return status
 

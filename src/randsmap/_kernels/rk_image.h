@@ -14,6 +14,7 @@
 #include "rk_features.h"
 #include "rk_gradients.h"
 #include "rk_projection.h"
+#include "rk_registration.h"
 #include "rk_simplex.h"
 #include "rk_spline.h"
 
@@ -91,7 +92,10 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */                 \
     X(ENCODER_LENGTHS)     /* (n, m) float64 or float32: of the paths from training fields to landmarks */             \
     X(ENCODER_ROOT)        /* (1, M): z = f root - centre, of an encoder by paths */                                   \
-    X(ERROR_LAW)           /* (2, RK_LAW + d + n), of relative, absolute errors: rk_law, units, what n errors exceed */
+    X(ERROR_LAW)           /* (2, RK_LAW + d + n), of relative, absolute errors: rk_law, units, what n errors exceed */ \
+    X(AXIS)                /* int64 (1, 3): cells before, along and behind the axis of a shift */                      \
+    X(EDGES)               /* (1, M + 1), of the cells, and */                                                         \
+    X(LEVELS)              /* (1, 2 M + 1): shares of the mass of quantiles, both from 0 to 1 */
 
 /* The entries of RK_PARAMETERS, int64, from 0 */
 #define RK_FOR_PARAMETERS(X) \
@@ -106,7 +110,8 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(SINGLE)              /* 1: Python's fields are one-dimensional */                                                 \
     X(PROJECTION)          /* steps of rk_nearest after encoding; images that end before it have none */               \
     X(NEIGHBORS)           /* k of a mixture */                                                                        \
-    X(ENCODER_NEIGHBORS)   /* k of an encoder by paths */
+    X(ENCODER_NEIGHBORS)   /* k of an encoder by paths */                                                              \
+    X(OWN)                 /* coordinates of a registration: an angle, or a mass or none */
 
 #define RK_ENUM(name) RK_##name,
 enum rk_section_id { RK_NO_SECTION, RK_FOR_SECTIONS(RK_ENUM) RK_SECTIONS /* how many numbers are known */ };
@@ -131,9 +136,13 @@ enum rk_law {
 
 /* phi: the coordinates; scale act(y . w + b); g(scale |x - z|^2); the mean of exp(-s^2 |x - z|^2 / 2) over s in
  * [low, high]; monomials; the convex weights of the nearest of n points, 0 of the others; the geometric median of what
- * the parts decode, or where there are none of K vectors, which are y, and then what these must be near. */
+ * the parts decode, or where there are none of K vectors, which are y, and then what these must be near.
+ * Registrations, whose functions are the field itself, without bias and coefficients: what the one part decodes, or where
+ * there is none the rest of y, shifted by the angle y_0; or turned from quantiles into a density of the mass y_0 times that
+ * of VALUES, within [low, high], or with no coordinate of its own of that of VALUES. */
 enum rk_basis {
-    RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN, RK_BASES
+    RK_IDENTITY, RK_FEATURE_MAP, RK_RADIAL_KERNEL, RK_MULTI_GAUSSIAN, RK_MONOMIALS, RK_MIXTURE, RK_MEDIAN, RK_SHIFT,
+    RK_QUANTILES, RK_BASES
 };
 /* What an image may ask for: parts, parts of parts, neighbours k, the same where an encoder chooses their weights, k times
  * the smaller of k and d of others, whose weights then take about a second, powers */
@@ -181,6 +190,10 @@ struct randsmap_decoder {
     randsmap_decoder *input;
     int depth; /* of maps within maps: 0, if there are none */
 
+    ptrdiff_t n_own; /* of a registration */
+    rk_axis axis;
+    rk_line line;
+
     const double *bias;
     rk_matrix coefficients, factor, modes; /* either the first, or the two others and `start` */
     const double *start;
@@ -215,6 +228,7 @@ struct randsmap_decoder {
     const rk_projection_table *project;
     const rk_blend_table *blend;
     const rk_simplex_table *simplex;
+    const rk_registration_table *registration;
 
     void *memory; /* of the image, if it is the decoder's own */
     size_t memory_size;
@@ -240,9 +254,42 @@ static inline ptrdiff_t rk_image_dimension(const randsmap_decoder *r)
     return r->d;
 }
 
+static inline int rk_is_registration(const randsmap_decoder *r)
+{
+    return r->basis == RK_SHIFT || r->basis == RK_QUANTILES;
+}
+
+/* Coordinates that a caller gives for a registration alone */
+static inline ptrdiff_t rk_image_own(const randsmap_decoder *r)
+{
+    return rk_is_registration(r) && !r->input ? r->n_own : 0;
+}
+
+/* Whether derivatives depend on the values of the invariants: by the bounds that hold, or the field that is registered. */
+static inline int rk_values_matter(const randsmap_decoder *r)
+{
+    return r->projection.bounds || rk_is_registration(r);
+}
+
+/* The map that projects fields: a shift leaves that to its part. */
+static inline const randsmap_decoder *rk_projecting(const randsmap_decoder *r)
+{
+    while (r->basis == RK_SHIFT && r->n_parts)
+        r = r->parts[0];
+    return r;
+}
+
 static inline int rk_image_has_encoder(const randsmap_decoder *r)
 {
+    while (rk_is_registration(r) && !r->input && r->n_parts)
+        r = r->parts[0];
     return r->encoder_centre != NULL;
+}
+
+/* Cells of the fields, or quantiles, that a registration carries */
+static inline ptrdiff_t rk_registered_cells(const randsmap_decoder *r)
+{
+    return r->basis == RK_SHIFT ? r->M : 2 * r->M + 1;
 }
 
 static inline int rk_image_depth(const randsmap_decoder *r)
@@ -275,6 +322,10 @@ void rk_far_values(const rk_matrix *F, const double *z, double width, double *k)
  * each w has the sum 0: far points keep their digits. */
 void rk_geodesic(const rk_matrix *lengths, const double *weights, ptrdiff_t d, const double *distance,
                  const ptrdiff_t *neighbor, ptrdiff_t k, double *g, double *y);
+
+/* Coordinates `own` (n_own) and the field or quantiles `inside` (rk_registered_cells) of a field f (M), of a registration.
+ * Needs rk_work(map, 1) doubles. */
+int rk_registered(const randsmap_decoder *map, const double *f, double *own, double *inside, double *work);
 
 /* Fields out (n, M) of points y (n, d), with values (n, rank) of the independent invariants or NULL. */
 int rk_decode(const randsmap_decoder *map, const double *y, const double *values, ptrdiff_t n, double *out,

@@ -138,9 +138,26 @@ static ptrdiff_t projection_work(const randsmap_decoder *r)
     return r->projected ? r->project->workspace(&r->projection) + r->q : 0;
 }
 
+/* For what registrations do to a field */
+static ptrdiff_t registration_work(const randsmap_decoder *r)
+{
+    return r->basis == RK_SHIFT ? r->registration->axis_size(&r->axis) : r->registration->line_size(&r->line);
+}
+
+/* For n fields that a registration carries, and the points of its part */
+static ptrdiff_t carried_work(const randsmap_decoder *r, ptrdiff_t n)
+{
+    const ptrdiff_t part = r->n_parts ? larger(rk_work(r->parts[0], n), rk_work(r->parts[0], 1)) : 0;
+    return n * (rk_registered_cells(r) + r->d) + larger(part, registration_work(r) + projection_work(r)) + 1;
+}
+
 /* For a field and its derivatives along n - 1 directions */
 static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n)
 {
+    if (rk_is_registration(r)) {
+        const ptrdiff_t part = r->n_parts ? jvp_work(r->parts[0], n) : 0, input = r->input ? n * r->d + jvp_work(r->input, n) : 0;
+        return input + n * (rk_registered_cells(r) + r->d) + larger(part, r->M + registration_work(r) + projection_work(r)) + 1;
+    }
     const ptrdiff_t input = r->input ? n * r->d + jvp_work(r->input, n) : 0;
     return input + slopes_work(r) + linear_work(r, smaller(n, CHUNK)) + projection_work(r);
 }
@@ -148,15 +165,20 @@ static ptrdiff_t jvp_work(const randsmap_decoder *r, ptrdiff_t n)
 ptrdiff_t rk_nearest_work(const randsmap_decoder *r)
 {
     const ptrdiff_t n = rk_image_dimension(r) + 1;
-    return (n + 1) * r->M + 3 * n * n + n - 1 + r->projection.q + jvp_work(r, n);
+    return (n + 1) * r->M + 3 * n * n + n - 1 + rk_projecting(r)->projection.q + jvp_work(r, n);
 }
 
 ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 {
     const ptrdiff_t rows = r->gemm ? n : smaller(n, CHUNK);
-    const ptrdiff_t encoding = r->encoder_centre ? larger(encoder_work(r, smaller(n, CHUNK)), rk_nearest_work(r)) : 0;
-    /* or fewer rows, of which few need all functions at once */
-    ptrdiff_t decoding = larger(linear_work(r, rows), linear_work(r, smaller(rows, CHUNK))) + projection_work(r);
+    ptrdiff_t encoding = r->encoder_centre ? larger(encoder_work(r, smaller(n, CHUNK)), rk_nearest_work(r)) : 0, decoding;
+    if (rk_is_registration(r)) {
+        decoding = larger(carried_work(r, rows), carried_work(r, 1));
+        encoding = carried_work(r, 1);
+    } else {
+        /* or fewer rows, of which few need all functions at once */
+        decoding = larger(linear_work(r, rows), linear_work(r, smaller(rows, CHUNK))) + projection_work(r);
+    }
     if (r->input)
         decoding += rows * r->d + rk_work(r->input, rows);
     return larger(encoding, decoding) + 1;
@@ -164,7 +186,7 @@ ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
 
 ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
 {
-    if (!r->gemm || r->basis == RK_MIXTURE || r->input)
+    if (!r->gemm || r->basis == RK_MIXTURE || r->input || rk_is_registration(r))
         return r->M + larger(jvp_work(r, p + 1), rk_work(r, 1));
     const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
     const ptrdiff_t product = n * p * r->factor.columns + single_work(r, n * p);
@@ -173,10 +195,12 @@ ptrdiff_t rk_tangents_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
 
 ptrdiff_t rk_cotangents_work(const randsmap_decoder *r, ptrdiff_t n)
 {
-    const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
-    const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
     const ptrdiff_t input = r->input
         ? 2 * n * r->d + larger(rk_work(r->input, n), rk_cotangents_work(r->input, n)) : 0;
+    if (rk_is_registration(r))
+        return input + (r->d + 1) * r->M + jvp_work(r, r->d + 1);
+    const ptrdiff_t fields = r->projection.bounds ? n * r->M + rk_work(r, n) : 0;
+    const ptrdiff_t pulled = r->projected ? n * r->M + projection_work(r) : 0;
     const ptrdiff_t product = n * r->factor.columns + single_work(r, n);
     return input + state_work(r, n, 1) + 3 * r->d + n * n_coefficients(r) + product + fields + pulled;
 }
@@ -759,6 +783,7 @@ static int independent_values(const randsmap_decoder *r, const double *m, double
 
 void rk_values_of_fit(const randsmap_decoder *r, double *m, double *work)
 {
+    r = rk_projecting(r);
     const ptrdiff_t rank = r->projection.q;
     double size;
     coordinates(r, r->projection.m, work);
@@ -778,6 +803,149 @@ static void decode_block(const randsmap_decoder *r, const double *y, ptrdiff_t n
     linear_at(r, y, n, to, work);
 }
 
+/* -- Registrations --------------------------------------------------------------------------------- */
+
+/* The mass of a density at a point, and in *slope how it moves with its coordinate. */
+static double mass_of(const randsmap_decoder *r, const double *y, const double *values, double *slope)
+{
+    const double mean = r->projection.m[0], mass = r->n_own ? y[0] * mean : mean;
+    *slope = 0;
+    if (values)
+        return values[0];
+    if (!r->n_own)
+        return mean;
+    if (mass > r->low && mass < r->high)
+        *slope = mean;
+    return mass < r->low ? r->low : mass > r->high ? r->high : mass;
+}
+
+/* What a registration makes of the field or quantiles g of the point y*/
+static int carried(const randsmap_decoder *r, const double *y, const double *g, const double *values, double *out,
+                   double *work)
+{
+    double slope, mass;
+    if (r->basis == RK_SHIFT) {
+        r->registration->shift(&r->axis, g, y[0], 1, out, work);
+        return finished(out, r->M, RANDSMAP_OK);
+    }
+    mass = mass_of(r, y, values, &slope);
+    r->registration->density(&r->line, g, out, work);
+    for (ptrdiff_t i = 0; i < r->M; i++)
+        out[i] *= mass;
+    const double *m = values || r->n_own ? &mass : NULL;
+    return finished(out, r->M, row_status(r->project->project(&r->projection, m, out, 1, r->M, work)));
+}
+
+static int decode_carried(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out,
+                          double *work)
+{
+    const ptrdiff_t d = r->d, own = r->n_own, cells = rk_registered_cells(r), rank = rk_projecting(r)->projection.q;
+    const double *inside = values && r->basis == RK_SHIFT ? values : NULL;
+    double *g = work, *z = g + n * cells, *rest = z + n * d;
+    int of_part = RANDSMAP_OK, status;
+    for (ptrdiff_t i = 0; i < n; i++)
+        memcpy(r->n_parts ? z + i * (d - own) : g + i * cells, y + i * d + own, (size_t)(d - own) * sizeof *z);
+    if (r->n_parts)
+        of_part = rk_decode(r->parts[0], z, inside, n, g, rest);
+    status = of_part;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const int whole = all_finite(g + i * cells, cells);
+        note(&status, !whole ? finished(out + i * r->M, r->M, of_part ? of_part : RANDSMAP_ERROR_OVERFLOW)
+                             : carried(r, y + i * d, g + i * cells, values ? values + i * rank : NULL, out + i * r->M, rest));
+    }
+    return status;
+}
+
+/* Tangents T (p, M) of a density of the mass, whose own moves by a slope times the speeds (p), to those of the field f that the
+ * projection makes of it: the derivative of that is of one mass, so that what the mass moves by is left out of it. */
+static int push_density(const randsmap_decoder *r, const double *f, double slope, const double *speeds, ptrdiff_t p,
+                        double *T, double *work)
+{
+    const double *w = r->line.weights, *lower = r->bounds.lower, *upper = r->bounds.upper;
+    double free_width = 0;
+    int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; i < r->M; i++)
+        if (lower[i] < f[i] && f[i] < upper[i])
+            free_width += w ? w[i] : 1;
+    for (ptrdiff_t j = 0; j < p; j++, T += r->M) {
+        const double along = slope != 0 && free_width > 0 ? slope * speeds[j] / free_width : 0;
+        for (ptrdiff_t i = 0; along != 0 && i < r->M; i++)
+            T[i] -= along;
+        int s = row_status(r->project->push(&r->projection, f, T, work));
+        for (ptrdiff_t i = 0; along != 0 && i < r->M; i++)
+            if (lower[i] < f[i] && f[i] < upper[i])
+                T[i] += along;
+        note(&status, finished(T, r->M, s));
+    }
+    return status;
+}
+
+static int carried_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
+                       double *f, double *Jv, double *work)
+{
+    const ptrdiff_t d = r->d, M = r->M, own = r->n_own, cells = rk_registered_cells(r);
+    double *g = work, *G = g + cells, *V = G + p * cells, *rest = V + p * d;
+    int status = RANDSMAP_OK;
+    if (!all_finite(y, d) || (v && !all_finite(v, p * d))) {
+        finished(Jv, p * M, RANDSMAP_ERROR_NOT_FINITE);
+        return finished(f, M, RANDSMAP_ERROR_NOT_FINITE);
+    }
+    for (ptrdiff_t j = 0; j < p; j++)
+        for (ptrdiff_t k = own; k < d; k++)
+            (r->n_parts ? V + j * (d - own) : G + j * cells)[k - own] = v ? v[j * d + k] : j == k;
+    if (r->n_parts)
+        status = decode_jvp(r->parts[0], y + own, r->basis == RK_SHIFT ? values : NULL, V, p, g, G, rest);
+    else
+        memcpy(g, y + own, (size_t)cells * sizeof *g);
+    if (status || !all_finite(g, cells) || !all_finite(G, p * cells)) {
+        status = status ? status : RANDSMAP_ERROR_OVERFLOW;
+        finished(Jv, p * M, status);
+        return finished(f, M, status);
+    }
+    double *speeds = V;
+    for (ptrdiff_t j = 0; j < p; j++)
+        speeds[j] = v ? v[j * d] : j == 0;
+    status = carried(r, y, g, values, f, rest);
+    if (r->basis == RK_SHIFT) {
+        r->registration->shift_tangents(&r->axis, g, y[0], G, speeds, p, Jv, rest);
+        for (ptrdiff_t j = 0; j < p; j++)
+            note(&status, finished(Jv + j * M, M, status));
+        return status;
+    }
+    double slope, *rho = rest;
+    const double mass = mass_of(r, y, values, &slope);
+    rest += M;
+    r->registration->density(&r->line, g, rho, rest);
+    r->registration->density_tangents(&r->line, g, G, p, Jv, rest);
+    for (ptrdiff_t j = 0; j < p; j++)
+        for (ptrdiff_t i = 0; i < M; i++)
+            Jv[j * M + i] = mass * Jv[j * M + i] + (slope ? slope * speeds[j] * rho[i] : 0);
+    if (status) {
+        finished(Jv, p * M, status);
+        return status;
+    }
+    return push_density(r, f, slope, speeds, p, Jv, rest);
+}
+
+int rk_registered(const randsmap_decoder *r, const double *f, double *own, double *inside, double *work)
+{
+    const ptrdiff_t M = r->M;
+    if (r->basis == RK_SHIFT) {
+        own[0] = r->registration->phase(&r->axis, f, work);
+        r->registration->shift(&r->axis, f, -own[0], 0, inside, work);
+        return RANDSMAP_OK;
+    }
+    double lowest = 0, highest = 0;
+    for (ptrdiff_t i = 0; i < M; i++)
+        lowest = f[i] < lowest ? f[i] : lowest, highest = f[i] > highest ? f[i] : highest;
+    if (!(lowest >= -r->scale * highest) || !(highest > 0))
+        return RANDSMAP_ERROR_FIELD;
+    const double mass = r->registration->quantiles(&r->line, f, inside, work);
+    if (r->n_own)
+        own[0] = mass / r->projection.m[0];
+    return RANDSMAP_OK;
+}
+
 static int decode_rows(const randsmap_decoder *r, const double *y, const double *values, ptrdiff_t n, double *out,
                        double *work)
 {
@@ -791,6 +959,8 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
             note(&status, decode_rows(r, y + i * d, values ? values + i * rank : NULL, 1, out + i * M, work));
         return status;
     }
+    if (rk_is_registration(r))
+        return decode_carried(r, y, values, n, out, work);
     if (!r->table.rows)
         decode_block(r, y, n, out, work);
     for (ptrdiff_t i = 0; r->table.rows && i < n; i++) {
@@ -811,6 +981,7 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
 /* Whether each field has its own values of the invariants, which must be given */
 static int values_vary(const randsmap_decoder *r)
 {
+    r = rk_projecting(r);
     return r->projected && r->projection.q && !all_finite(r->projection.m, 1);
 }
 
@@ -829,7 +1000,7 @@ int rk_decode(const randsmap_decoder *r, const double *y, const double *values, 
             note(&status, rk_decode(r->input, z, NULL, rows, work, rest));
             z = work;
         }
-        note(&status, decode_rows(r, z, values ? values + i * r->projection.q : NULL, rows, out + i * r->M, rest));
+        note(&status, decode_rows(r, z, values ? values + i * rk_projecting(r)->projection.q : NULL, rows, out + i * r->M, rest));
     }
     return status;
 }
@@ -846,13 +1017,14 @@ int randsmap_decode_values(const randsmap_decoder *r, const double *y, const dou
 {
     if (!r || n < 0 || (n && (!y || !m || !out || !work)))
         return RANDSMAP_ERROR_ARGUMENT;
-    if (!r->projected || !r->q)
+    const randsmap_decoder *own = rk_projecting(r);
+    if (!own->projected || !own->q)
         return RANDSMAP_ERROR_UNSUPPORTED;
     int status = RANDSMAP_OK;
     for (ptrdiff_t i = 0; i < n; i++) {
-        const int s = independent_values(r, m + i * r->q, work);
+        const int s = independent_values(own, m + i * own->q, work);
         note(&status, s ? finished(out + i * r->M, r->M, s)
-                        : rk_decode(r, y + i * rk_image_dimension(r), work, 1, out + i * r->M, work + r->q));
+                        : rk_decode(r, y + i * rk_image_dimension(r), work, 1, out + i * r->M, work + own->q));
     }
     return status;
 }
@@ -1060,11 +1232,13 @@ static int own_jvp(const randsmap_decoder *r, const double *y, const double *val
 static int decode_jvp(const randsmap_decoder *r, const double *y, const double *values, const double *v, ptrdiff_t p,
                       double *f, double *Jv, double *work)
 {
+    if (rk_is_registration(r) && !r->input)
+        return carried_jvp(r, y, values, v, p, f, Jv, work);
     if (!r->input)
         return own_jvp(r, y, values, v, p, f, Jv, work);
     double *z = work, *V = z + r->d, *rest = V + p * r->d;
     int status = decode_jvp(r->input, y, NULL, v, p, z, V, rest);
-    note(&status, own_jvp(r, z, values, V, p, f, Jv, rest));
+    note(&status, (rk_is_registration(r) ? carried_jvp : own_jvp)(r, z, values, V, p, f, Jv, rest));
     return status;
 }
 
@@ -1097,10 +1271,10 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
 {
     const ptrdiff_t d = rk_image_dimension(r), M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
-    if (!r->gemm || r->basis == RK_MIXTURE || r->input) { /* the field comes for little */
+    if (!r->gemm || r->basis == RK_MIXTURE || r->input || rk_is_registration(r)) { /* the field comes for little */
         for (ptrdiff_t i = 0; i < n; i++) {
             const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
-            note(&status, s == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : s);
+            note(&status, s == RANDSMAP_ERROR_VALUES && !rk_values_matter(r) ? RANDSMAP_OK : s);
         }
         return status;
     }
@@ -1193,6 +1367,16 @@ static int own_cotangents(const randsmap_decoder *r, const double *y, const doub
                           double *work)
 {
     const ptrdiff_t d = r->d, M = r->M, P = n_coefficients(r);
+    if (rk_is_registration(r)) { /* there is no transposed derivative of a shift or a spline: products with the derivatives */
+        double *J = work + M;
+        int status = RANDSMAP_OK;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            const int s = carried_jvp(r, y + i * d, NULL, NULL, d, work, J, J + d * M);
+            r->decode->adjoint(J, d, M, u + i * M, out + i * d);
+            note(&status, finished(out + i * d, d, s));
+        }
+        return status;
+    }
     double *slopes_at = work, *H = slopes_at + state_work(r, n, 1) + 3 * d, *coordinates = H + n * P;
     double *rest = coordinates + n * r->factor.columns, *f = rest;
     place cell;
@@ -1315,10 +1499,11 @@ static void nearest(const randsmap_decoder *r, const double *f, const double *we
 {
     const ptrdiff_t d = rk_image_dimension(r), M = r->M, n = d + 1;
     double *E = work, *scratch = E + n * M, *G = scratch + M, *new = G + n * n, *L = new + n * n, *trial = L + n * n;
-    double *own = trial + d, *rest = own + r->projection.q, damping = RK_DAMPING;
+    const rk_projection *kept = &rk_projecting(r)->projection;
+    double *own = trial + d, *rest = own + kept->q, damping = RK_DAMPING;
     const double *values = NULL;
     if (values_vary(r))
-        r->decode->adjoint(r->projection.C, r->projection.q, M, f, own), values = own;
+        r->decode->adjoint(kept->C, kept->q, M, f, own), values = own;
     G[0] = DBL_MAX; /* of a field that is no number */
     memcpy(trial, y, (size_t)d * sizeof *y);
     for (ptrdiff_t step = 0; step <= steps; step++) {
@@ -1362,9 +1547,19 @@ int randsmap_encode_steps(const randsmap_decoder *r, const double *f, ptrdiff_t 
 {
     if (!r || n < 0 || (n && (!f || !y || !work)))
         return RANDSMAP_ERROR_ARGUMENT;
-    if (!r->encoder_centre)
+    if (!rk_image_has_encoder(r))
         return RANDSMAP_ERROR_UNSUPPORTED;
     int status = RANDSMAP_OK;
+    for (ptrdiff_t i = 0; rk_is_registration(r) && i < n; i++) {
+        const ptrdiff_t cells = rk_registered_cells(r);
+        double *own = y + i * r->d;
+        int s = all_finite(f + i * r->M, r->M) ? RANDSMAP_OK : RANDSMAP_ERROR_NOT_FINITE;
+        s = s ? s : rk_registered(r, f + i * r->M, own, work, work + cells);
+        s = s ? s : randsmap_encode_steps(r->parts[0], work, 1, steps, own + r->n_own, work + cells);
+        note(&status, finished(own, r->d, s));
+    }
+    if (rk_is_registration(r))
+        return status;
     for (ptrdiff_t i = 0; i < n; i++) {
         if (i % CHUNK == 0)
             encode_rows(r, f + i * r->M, smaller(CHUNK, n - i), y + i * r->d, work);

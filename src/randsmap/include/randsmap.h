@@ -53,7 +53,8 @@ enum {
     RANDSMAP_ERROR_OVERFLOW = 8,    /* a field, derivative or latent is no finite number */
     RANDSMAP_ERROR_CONVERGENCE = 9, /* no field satisfies the invariants and bounds */
     RANDSMAP_ERROR_VALUES = 10,     /* values of the invariants must be given, or contradict each other */
-    RANDSMAP_ERROR_UNSUPPORTED = 11 /* the image holds no encoder, or no invariants whose values could be given */
+    RANDSMAP_ERROR_UNSUPPORTED = 11, /* the image holds no encoder, or no invariants whose values could be given */
+    RANDSMAP_ERROR_FIELD = 12        /* a field that has no quantiles: negative, or without mass */
 };
 
 typedef struct randsmap_decoder randsmap_decoder;
@@ -94,7 +95,8 @@ RANDSMAP_API int randsmap_decode(const randsmap_decoder *decoder, const double *
 RANDSMAP_API int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m,
                                         ptrdiff_t n, double *out, double *work);
 
-/* Latent points y (n, d) of fields f (n, M), where the image holds an encoder. */
+/* Latent points y (n, d) of fields f (n, M), where the image holds an encoder. Fields that the model registers are aligned, or
+ * turned into quantiles, before. */
 RANDSMAP_API int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
                                  double *work);
 /* The same with that number of steps of projection, which bring the decoded field nearer to f; randsmap_encode takes
