@@ -1,7 +1,6 @@
 """Fields on many machines: fit, encode, decode and score dask arrays, chunk by chunk (extra ``dask``).
 
-A decoder is fitted to each part of the rows where the part lies, and the decoders are merged (`RANDSMAPDecoder.merge`).
-Whatever scheduler is in use computes: a ``dask.distributed.Client`` if there is one, else threads.
+A decoder is fitted to each part of the rows where it lies, and the decoders are merged (`RANDSMAPDecoder.merge`).
 """
 
 from __future__ import annotations
@@ -37,25 +36,30 @@ _BYTES = 1 << 27  # documented size of a part: a worker holds several
 _FEWEST_ROWS = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
-_documented = partial(
-    document,
-    texts={
-        "data": """\
+_TEXTS = {
+    "latents": """\
+Y : dask array or array-like (n, d)
+    Latents, which must fit in memory here and on the workers.""",
+    "fields": """\
+F : dask array (n, M) or (n, *shape)
+    Fields in chunks of any shape; (n,) for a single cell.""",
+    "raises": """\
+ImportError, TypeError, ValueError
+    Without dask, if fields are no dask array, if the lengths of chunks are not known, or as the estimator.""",
+    "example": """\
 >>> import numpy as np, dask.array as da
 >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, SigmoidFeatures, distributed
 >>> x = np.linspace(0, 1, 2000)[:, None]
->>> fields = np.hstack([x**2, 1 - x**2])
->>> chunks = da.from_array(fields, chunks=(600, 2))""",
-        "latents": """\
-Y : dask array or array-like (n, d)
-    Latents, which must fit in memory here and on the workers.""",
-        "raises": """\
-Raises
-------
-ImportError, TypeError, ValueError
-    Without dask, if fields are no dask array, if the lengths of chunks are not known, or as the estimator.""",
-    },
-)
+>>> fields = da.from_array(np.hstack([x**2, 1 - x**2]), chunks=(600, 2))
+>>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0)
+>>> distributed.fit(decoder, x, fields).predict([[0.5]]).round(2)
+array([[0.25, 0.75]])
+>>> model = distributed.fit_model(ManifoldModel(POD(1), decoder), fields)
+>>> latents = distributed.transform(model, fields)
+>>> distributed.inverse_transform(model, latents).shape, distributed.score(model, fields) > -1e-2
+((2000, 2), True)""",
+}
+_documented = partial(document, texts=_TEXTS)
 
 
 @_documented
@@ -68,8 +72,7 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky". An `AutoDecoder`
         searches among 2000 rows for a decoder that takes batches (random features), which is fitted to all.
     {latents}
-    F : dask array (n, M) or (n, *shape)
-        Fields in chunks of any shape; (n,) for a single cell.
+    {fields}
 
     Returns
     -------
@@ -84,22 +87,15 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     `regularization` is no number, lambda is 1e-3. The coefficients are solved for here, when they are first used, or by
     ``decoder.solve()``. A worker needs memory for a few parts of 128 MB and for sums of P (P + M) pairs of numbers.
 
-    Examples
-    --------
-    {data}
-    >>> decoder = RANDSMAPDecoder(SigmoidFeatures(3.0, n_features=20), random_state=0)
-    >>> distributed.fit(decoder, x, chunks).predict([[0.5]]).round(2)
-    array([[0.25, 0.75]])
+    {example}
     """
     from dask.delayed import delayed
 
     if isinstance(decoder, AutoDecoder):
         return _searched(decoder, Y, F)
     if not hasattr(decoder, "merge"):
-        raise TypeError(
-            "distributed.fit needs a decoder that can be merged, RANDSMAPDecoder, RFNNDecoder, or AutoDecoder, which "
-            f"finds one, got {decoder!r}"
-        )
+        mergeable = "a decoder that can be merged, RANDSMAPDecoder, RFNNDecoder, or AutoDecoder, which finds one"
+        raise TypeError(f"distributed.fit needs {mergeable}, got {decoder!r}")
     with restored_on_error(decoder):
         Y, F = _in_parts(Y, F, "Y and F")
         # all parts need the same features, drawn from all latents as `decoder.fit` draws them
@@ -149,20 +145,13 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     model : ManifoldModel
         It is fitted itself. Its encoder is fitted to `encoder_samples` fields (None: 2000), one at random of each of as
         many equal stretches of the rows. Its decoder is as for `fit`, or None.
-    F : dask array (n, M) or (n, *shape)
+    {fields}
 
     Returns
     -------
     model
 
-    {raises}
-
-    Examples
-    --------
-    {data}
-    >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(SigmoidFeatures(n_features=20), random_state=0))
-    >>> distributed.score(distributed.fit_model(model, chunks), chunks) > -1e-2
-    True
+    {raises} {example}
     """
     F = dask_fields(F)
     sample = F[one_of_each(len(F), check_parameters(model)["encoder_samples"])].compute()
@@ -186,20 +175,14 @@ def transform(encoder: Any, F: Any) -> Any:
     Parameters
     ----------
     encoder : fitted encoder or ManifoldModel
-    F : dask array (n, M)
+    {fields}
 
     Returns
     -------
     dask array (n, d)
         Not computed yet, in the row chunks of F; ``.persist()`` keeps it on the workers.
 
-    {raises}
-
-    Examples
-    --------
-    {data}
-    >>> distributed.transform(POD(1).fit(fields), chunks).compute().shape
-    (2000, 1)
+    {raises} {example}
     """
     F = dask_fields(F)
     return _map(encoder.transform, F.reshape((len(F), math.prod(F.shape[1:]))) if F.ndim > 2 else F)
@@ -220,15 +203,7 @@ def inverse_transform(decoder: Any, Y: Any) -> Any:
         Not computed yet, in chunks of at most 128 MB: ``.to_zarr(...)`` stores it. (n, *shape) as in `fit`, (n,) for a
         single cell.
 
-    {raises}
-
-    Examples
-    --------
-    {data}
-    >>> model = ManifoldModel(POD(1), RANDSMAPDecoder(random_state=0)).fit(fields[::10])
-    >>> decoded = distributed.inverse_transform(model, distributed.transform(model, chunks))
-    >>> bool(abs(decoded.sum(axis=1) - 1).max().compute() < 1e-14)
-    True
+    {raises} {example}
     """
     decode = getattr(decoder, "inverse_transform", None) or decoder.predict
     Y = _latents(Y)
@@ -254,13 +229,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
     float
         The `score` of the model or decoder, up to round-off.
 
-    {raises}
-
-    Examples
-    --------
-    {data}
-    >>> distributed.score(ManifoldModel(POD(1)).fit(fields[::10]), chunks) > -1e-6
-    True
+    {raises} {example}
     """
     from dask.base import compute
 
@@ -329,10 +298,9 @@ def dask_fields(F):
     import dask.array as da
 
     if not isinstance(F, da.Array):
-        raise TypeError(
-            f"randsmap.distributed takes fields as a dask array, got {type(F).__name__}: the estimators' own methods "
-            "take arrays in memory and memory-mapped ones; from_npy and dask.array.from_zarr open files"
-        )
+        others = "the estimators' own methods take arrays in memory and memory-mapped ones"
+        what = f"fields as a dask array, got {type(F).__name__}: {others}"
+        raise TypeError(f"randsmap.distributed takes {what}; from_npy and dask.array.from_zarr open files")
     return _known(F, "the fields")
 
 

@@ -15,17 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
+from randsmap._interface import parameters
 from randsmap._interface.arrays import as_array, check_out, validate_data
 from randsmap._interface.callers import public
-from randsmap._interface.parameters import (
-    check_count,
-    check_number,
-    check_parameters,
-    check_random_state,
-    document,
-    estimator,
-    parameter,
-)
+from randsmap._interface.parameters import check_count, check_number, check_parameters, document, estimator, parameter
 from randsmap._interface.state import Array, Count, check_fitted, restored_on_error
 from randsmap._kernels import gradients as _gradient_kernel
 from randsmap._kernels.features import COSINE, LOGISTIC
@@ -41,8 +34,7 @@ _Values = NDArray[np.float64]
 def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. 23, as columns of (d, P).
 
-    The paper writes w ~ N(0, sigma_w^2 I), but its tuned sigma_w are the length scale of the kernel that the features'
-    products have in the mean, exp(-|y - y'|^2 / (2 length_scale^2)) (Bochner's theorem; Eq. 25).
+    The paper's "sigma_w" is this length scale, that of the kernel exp(-|y - y'|^2 / (2 length_scale^2)).
     """
     return rng.standard_normal((P, d)).T / np.broadcast_to(length_scale, d)[:, None]
 
@@ -64,10 +56,7 @@ def draw_phases(rng: Any, P: int) -> _Values:
 
 
 def draw_multiscale_frequencies(rng: Any, d: int, P: int, Q: int, low: float, high: float) -> tuple[_Values, _Values]:
-    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. 43, as (d, P), and the Q scales sigma_q ~ U[low, high).
-
-    Each scale gets P // Q frequencies in turn, the first P % Q scales one more.
-    """
+    """Frequencies w_ql ~ N(0, sigma_q^2 I) of Eq. 43, (d, P), and their Q scales sigma_q ~ U[low, high)."""
     scales = rng.uniform(low, high, Q)
     return rng.standard_normal((P, d)).T * np.repeat(scales, P // Q + (np.arange(Q) < P % Q)), scales
 
@@ -120,19 +109,15 @@ X : array-like of shape (n, d)
 out : ndarray of shape (n, P), C-contiguous, of the type of the result, default=None
     Array for the result. New memory costs as much time as the features: pass `out` when calling repeatedly.""",
     "returns_features": """\
-Returns
--------
 features : ndarray of shape (n, P)
     float32 if X is float32, else float64; `out` if given. A float32 result is the float64 one, rounded.""",
-    "returns_monomials": "Returns\n-------\nndarray of shape (n, P), float64",
+    "returns_monomials": "ndarray of shape (n, P), float64",
     "ignored": "y : ignored",
     "latent_scale": """\
 latent_scale : array-like of shape (d,), default=None
     Units in which lengths and slopes are meant: the map of X / latent_scale is drawn, and its weights are then divided
     by the units, so that `transform` takes points as they are. None: 1.""",
     "returns_fit": """\
-Returns
--------
 self
 
 Raises
@@ -140,13 +125,9 @@ Raises
 TypeError, ValueError
     If X is not a finite matrix, or a parameter of the map is out of its range. The map keeps the state it had.""",
     "returns_jacobian": """\
-Returns
--------
 ndarray of shape (n, P, d), float64
     d phi_k / d y_j, without overflow.""",
     "raises": """\
-Raises
-------
 sklearn.exceptions.NotFittedError
     Before `fit`.
 ValueError, TypeError
@@ -192,7 +173,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         {points} {ignored} {latent_scale} {returns_fit}
         """
         with restored_on_error(self):
-            rng = check_random_state(self.random_state)
+            rng = parameters.check_random_state(self.random_state)
             X = validate_data(self, X, reset=True)
             given, P, d = check_parameters(self), self.n_features, X.shape[1]
             if isinstance(P, numbers.Integral):
@@ -203,19 +184,16 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
             drawn = self.draw(rng, X / scale, P, scale, given)
             drawn["weights_"] = np.ascontiguousarray(drawn["weights_"] / scale[:, None])
             if not all(np.isfinite(value).all() for value in drawn.values()):
+                where = f"latent points of magnitude up to {np.abs(X).max():g}"
                 raise ValueError(
-                    f"the parameters of {self!r} give weights or offsets that overflow float64 for "
-                    f"latent points of magnitude up to {np.abs(X).max():g}"
+                    f"the parameters of {self!r} give weights or offsets that overflow float64 for {where}"
                 )
             for name, value in drawn.items():
                 setattr(self, name, value)
         return self
 
     def draw(self, rng: Any, X: _Values, P: int, scale: _Values, given: dict[str, Any]) -> dict[str, _Values]:
-        """What `fit` stores: `weights_` (d, P) for points in units of `scale` (d,), `offsets_` (P,), and other arrays.
-
-        X (n, d) are the latent points in these units, `given` the valid values of the declared parameters.
-        """
+        """What `fit` stores: `weights_` (d, P), `offsets_` (P,) and more; X has the units of `scale`."""
         raise NotImplementedError
 
     def transform(self, X: ArrayLike, *, out: NDArray[np.floating[Any]] | None = None) -> NDArray[np.floating[Any]]:
@@ -279,6 +257,9 @@ def _block_rows(out):
     return max(1, (1 << 17) * len(out) // max(1, out.size))
 
 
+_LENGTH_SCALE = parameter(default=1.0, kw_only=False, shown="float or array-like of shape (d,)", of_columns=True)
+
+
 @estimator
 class FourierFeatures(_RandomFeatures):
     """Random Fourier features of a Gaussian kernel, the default of the decoders.
@@ -300,15 +281,13 @@ class FourierFeatures(_RandomFeatures):
 
     Notes
     -----
-    Eq. 23 of the paper, whose tuned "sigma_w" is this length scale. The root-mean-square error of the kernel
-    at equal P is 1.1 to 1.4 times smaller with `paired`, 1.0 to 1.2 times with `orthogonal`, and 1.4 to 2.0 times with
-    both (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.
+    Eq. 23 of the paper, whose tuned "sigma_w" is this length scale. With `paired` and `orthogonal` the kernel's error
+    is 1.4 to 2.0 times smaller at equal P (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.
 
     References
     ----------
     A. Rahimi and B. Recht, Random features for large-scale kernel machines, NIPS 2007.
-    D. J. Sutherland and J. Schneider, On the error of random Fourier features, UAI 2015 (pairs).
-    F. X. Yu et al., Orthogonal random features, NIPS 2016.
+    D. J. Sutherland and J. Schneider, UAI 2015 (pairs); F. X. Yu et al., Orthogonal random features, NIPS 2016.
 
     Examples
     --------
@@ -319,9 +298,7 @@ class FourierFeatures(_RandomFeatures):
     True
     """
 
-    length_scale: float | ArrayLike = parameter(
-        default=1.0, kw_only=False, shown="float or array-like of shape (d,)", of_columns=True
-    )
+    length_scale: float | ArrayLike = _LENGTH_SCALE
     paired: bool = parameter(bool, default=False)
     orthogonal: bool = parameter(bool, default=False)
 
@@ -372,9 +349,7 @@ class MaternFeatures(_RandomFeatures):
     True
     """
 
-    length_scale: float | ArrayLike = parameter(
-        default=1.0, kw_only=False, shown="float or array-like of shape (d,)", of_columns=True
-    )
+    length_scale: float | ArrayLike = _LENGTH_SCALE
     nu: float = parameter(float, default=1.5, low=0, strict=True)
 
     def draw(self, rng, X, P, scale, given):

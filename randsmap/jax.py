@@ -9,41 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from randsmap._interface.callers import installed, public
+from randsmap._interface.texts import shared_texts
 from randsmap.model import latent_map
 
 __all__ = ["decoder"]
 
 
+@shared_texts
 def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], Any]:
     """A decoder as a function of JAX.
 
-    Parameters
-    ----------
-    decoder : fitted decoder or model with `jacobian`, `FrozenDecoder` or `POD`
-    cells : array-like of int (k,), or of bool (M,), default=None
-        Decode these cells only.
-
-    Returns
-    -------
-    callable
-        ``decode(y)`` of latents (d,) or (n, d) gives fields (*shape) or (n, *shape), with `cells` (k,) or (n, k), of
-        the type of y: float64 where JAX has it (``jax_enable_x64``). It works under jit, vmap, grad, jvp, jacfwd and
-        jacrev.
-
-    Raises
-    ------
-    ImportError
-        Without the package jax.
-    sklearn.exceptions.NotFittedError, TypeError, ValueError
-        If the decoder is not fitted or has no derivatives, or `cells` or the shape of y are not as described. What
-        decoding refuses, such as latents that are not finite, is an error of JAX's own with the same words.
+    {host_function}
 
     Notes
     -----
-    JAX calls the decoder back on the host, for all rows of a batch at once; one row has the bits of `predict`.
-    Derivatives, in both directions, are products with the Jacobian (n, M, d) in closed form, which satisfies the
-    invariants: with d = 2 a gradient took as long as 4 fields. There are no second ones. Fields are decoded without the
-    consistency steps of a model, of which there are no derivatives.
+    It works under jit, vmap, grad, jvp, jacfwd and jacrev, in float64 where JAX has it (``jax_enable_x64``). JAX calls
+    the decoder back on the host, for all rows of a batch at once. What decoding refuses, such as latents that are not
+    finite, is an error of JAX's own with the same words. Derivatives, in both directions, are products with the
+    Jacobian (n, M, d) in closed form, which satisfies the invariants: with d = 2 a gradient took as long as 4 fields.
+    There are no second ones. Fields are decoded without the consistency steps of a model, of which there are no
+    derivatives.
 
     Examples
     --------

@@ -24,115 +24,81 @@ _TEXTS = {
     "fields": """\
 y_true, y_pred : array-like of shape (n_samples, n_cells)
     True and reconstructed fields.""",
-    "relative": """\
-Returns
--------
+    "returns_relative": """\
 ndarray of shape (n_samples,)
     Dimensionless. The error of a field does not depend on the others. For a field that is zero everywhere:
     0 if it is reconstructed exactly, else inf.""",
-    "scaled": """\
+    "reference": """\
 reference : float or array-like of shape (m, n_cells), default=None
     The usual norm of a field, >= 0, or fields from which it is computed: the median of the norms that are not 0.
-    None: y_true. Give it to compare errors of several parts of one data set.
-
-Returns
--------
+    None: y_true. Give it to compare errors of several parts of one data set.""",
+    "returns_scaled": """\
 ndarray of shape (n_samples,)
     |f_hat - f| / max(|f|, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.""",
     "weights": """\
 cell_weights : array-like of shape (n_cells,), or of a field, default=None
     Positive weights v, such as cell volumes: |f|^2 is then the sum of v_i f_i^2. None: ones.""",
-    "errors": """\
-Raises
-------
+    "raises": """\
 ValueError, TypeError
     If the shapes differ, a value is not finite or beyond 1e140, or another argument is not as described.""",
+    "example": """\
+>>> from randsmap import metrics
+>>> y_true, y_pred = [[3.0, 4.0], [0.0, 0.0]], [[3.0, 3.0], [0.0, 0.001]]
+>>> metrics.relative_l2(y_true, y_pred), metrics.scaled_l2(y_true, y_pred)
+(array([0.2, inf]), array([0.2, 0.2]))
+>>> metrics.relative_linf(y_true, y_pred), metrics.scaled_linf(y_true, y_pred)
+(array([0.25,  inf]), array([0.25, 0.25]))
+>>> metrics.conservation_error(y_true, y_pred)
+array([1.   , 0.001])""",
 }
 _documented = partial(document, texts=_TEXTS)
 
 
 @_documented
-def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> NDArray[np.float64]:
+def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> _Values:
     """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
 
-    {fields} {weights} {relative} {errors}
+    For means over many fields, some of which may be empty, take `scaled_l2`.
 
-    See Also
-    --------
-    scaled_l2 : For means over many fields, some of which may be empty.
-
-    Examples
-    --------
-    >>> from randsmap.metrics import relative_l2
-    >>> relative_l2([[3.0, 4.0]], [[3.0, 3.0]])
-    array([0.2])
+    {fields} {weights} {returns_relative} {raises} {example}
     """
     return _scaled(y_true, y_pred, "l2", 0.0, cell_weights)
 
 
 @_documented
-def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> NDArray[np.float64]:
+def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> _Values:
     """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
 
-    {fields} {relative} {errors}
-
-    Examples
-    --------
-    >>> from randsmap.metrics import relative_linf
-    >>> relative_linf([[2.0, 4.0]], [[3.0, 4.0]])
-    array([0.25])
+    {fields} {returns_relative} {raises} {example}
     """
     return _scaled(y_true, y_pred, "linf", 0.0)
 
 
 @_documented
 def scaled_l2(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    reference: float | ArrayLike | None = None,
-    cell_weights: ArrayLike | None = None,
-) -> NDArray[np.float64]:
+    y_true: ArrayLike, y_pred: ArrayLike, *, reference: ArrayLike | None = None, cell_weights: ArrayLike | None = None
+) -> _Values:
     """L2 error of each reconstructed field over its norm, or over 1e-3 of the usual norm if that is larger.
 
     `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero. A tiny
     field has at most a thousand times the error of the others.
 
-    {fields} {weights} {scaled} {errors}
-
-    Examples
-    --------
-    >>> from randsmap.metrics import relative_l2, scaled_l2
-    >>> y_true, y_pred = [[3.0, 4.0], [0.0, 0.0]], [[3.0, 3.0], [0.0, 0.001]]
-    >>> scaled_l2(y_true, y_pred)
-    array([0.2, 0.2])
-    >>> relative_l2(y_true, y_pred)
-    array([0.2, inf])
+    {fields} {weights} {reference} {returns_scaled} {raises} {example}
     """
     return _scaled(y_true, y_pred, "l2", reference, cell_weights)
 
 
 @_documented
-def scaled_linf(
-    y_true: ArrayLike, y_pred: ArrayLike, *, reference: float | ArrayLike | None = None
-) -> NDArray[np.float64]:
+def scaled_linf(y_true: ArrayLike, y_pred: ArrayLike, *, reference: ArrayLike | None = None) -> _Values:
     """Maximum error of each reconstructed field, scaled as in `scaled_l2` but by maximum norms.
 
-    {fields} {scaled} {errors}
-
-    Examples
-    --------
-    >>> from randsmap.metrics import scaled_linf
-    >>> scaled_linf([[2.0, 4.0], [0.0, 0.0]], [[3.0, 4.0], [0.0, 0.001]])
-    array([0.25, 0.25])
+    {fields} {reference} {returns_scaled} {raises} {example}
     """
     return _scaled(y_true, y_pred, "linf", reference)
 
 
 @_documented
-def conservation_error(
-    y_true: ArrayLike, y_pred: ArrayLike, *, invariants: str | ArrayLike = "mass"
-) -> NDArray[np.float64]:
+def conservation_error(y_true: ArrayLike, y_pred: ArrayLike, *, invariants: str | ArrayLike = "mass") -> _Values:
     """Absolute error of the invariants of each field, the largest |C_j^T f_hat - C_j^T f|.
 
     Parameters
@@ -147,13 +113,7 @@ def conservation_error(
     ndarray of shape (n_samples,)
         In the unit of the invariants; the largest over the invariants.
 
-    {errors}
-
-    Examples
-    --------
-    >>> from randsmap.metrics import conservation_error
-    >>> conservation_error([[0.25, 0.75]], [[0.5, 0.75]])
-    array([0.25])
+    {raises} {example}
     """
     if isinstance(invariants, str):
         if invariants != "mass":
@@ -181,13 +141,8 @@ def scaled_distances(distances: _Values, sizes: _Values, reference: float) -> _V
 
 
 def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Values:
-    """Mean of the scaled errors (n_candidates, n) of fields with these norms, by which candidates are selected.
-
-    The error of a field below 1e-3 of the reference is capped at 1, as if the field were lost: otherwise it could
-    select alone.
-    """
-    tiny = sizes < SMALLEST_SHARE * reference
-    return np.where(tiny, np.minimum(errors, 1), errors).mean(axis=1)
+    """Mean scaled errors of candidates (n_candidates, n); of tiny fields at most 1 each, or they would select alone."""
+    return np.where(sizes < SMALLEST_SHARE * reference, np.minimum(errors, 1), errors).mean(axis=1)
 
 
 # without arrays of squares or magnitudes; checked fields are below 1e140, so squares do not overflow
@@ -198,7 +153,7 @@ NORMS: dict[str, Callable[[_Values], _Values]] = {
 
 
 def _scaled(
-    y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: float | ArrayLike | None, cell_weights: Any = None
+    y_true: ArrayLike, y_pred: ArrayLike, norm: str, reference: ArrayLike | None, cell_weights: Any = None
 ) -> _Values:
     layout, size = flattened(y_true, "y_true")[1], NORMS[norm]
     if reference is not None and np.ndim(reference) == 0:

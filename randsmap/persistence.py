@@ -7,7 +7,7 @@ array, its length is compared with the bytes that the file has.
 
 Parameters are numbers, strings, None, arrays of numbers, lists and tuples of these, and other stored objects; NumPy
 scalars and strings come back as Python's, a random generator as None. Loading makes classes of the package only, and
-checks each parameter and fitted attribute against its declaration: a class declares all its fitted attributes in
+checks each parameter and fitted attribute against its declaration. A class declares all its fitted attributes in
 ``_state`` (`randsmap._interface.state`), and has a line in `INNER` unless it is a public name of `randsmap`. Rules:
 
 - ``__init__`` only stores its arguments, as scikit-learn asks. Other classes have no parameters, only ``_state``.
@@ -31,6 +31,7 @@ import struct
 import sys
 import zipfile
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO
 
@@ -43,6 +44,7 @@ from sklearn.utils.validation import check_is_fitted
 import randsmap
 from randsmap._interface.arrays import empty_aligned
 from randsmap._interface.callers import public
+from randsmap._interface.parameters import document
 from randsmap._interface.state import NOT_SAVED, check_state, declared_state, is_computed, is_optional
 from randsmap._io.files import CHUNK, expanded, write_atomically
 from randsmap.maps.frozen import is_image, load_image
@@ -72,6 +74,21 @@ _MAX_OBJECTS = 400  # blends of 12 decoders of random features, of fields and of
 _NAMES = "feature_names_in_"  # of scikit-learn, in an estimator that was fitted on a data frame
 
 
+_documented = partial(
+    document,
+    texts={
+        "example": """\
+>>> import pathlib, tempfile, randsmap
+>>> model = randsmap.ManifoldModel(randsmap.POD(1)).fit([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
+>>> with tempfile.TemporaryDirectory() as folder:
+...     randsmap.persistence.save(model, pathlib.Path(folder, "model.npz"))
+...     randsmap.load(pathlib.Path(folder, "model.npz"))
+ManifoldModel(encoder=POD(n_components=1))"""
+    },
+)
+
+
+@_documented
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to a file.
 
@@ -86,16 +103,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     sklearn.exceptions.NotFittedError, TypeError, OSError
         Before `fit`, if a part or a parameter, which is named, needs a pickle, or if the file cannot be written.
 
-    Examples
-    --------
-    >>> import pathlib, tempfile, randsmap
-    >>> features = randsmap.SigmoidFeatures(3.0, n_features=5, random_state=0).fit([[0.0], [1.0]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = pathlib.Path(folder, "features.npz")
-    ...     randsmap.persistence.save(features, path)
-    ...     again = randsmap.load(path)
-    >>> again, bool((again.weights_ == features.weights_).all())
-    (SigmoidFeatures(n_features=5, random_state=0, slope=3.0), True)
+    {example}
     """
     writer = _Writer()
     writer.add(model, "", 0)
@@ -107,19 +115,19 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     write_atomically(path, lambda file: write_archive(file, manifest, writer.arrays))
 
 
+@_documented
 def load(path: str | os.PathLike[str]) -> Any:
     """The model that was saved to a file; safe for files from untrusted sources.
 
     Parameters
     ----------
     path : path
-        A file written by `ManifoldModel.save` or `save`.
+        A file written by `ManifoldModel.save`, `save`, or by the `save` of a frozen decoder or model.
 
     Returns
     -------
     model
-        Equal to the saved one to the bit; its arrays are C-contiguous and writeable. A `FrozenDecoder` or
-        `FrozenModel` if its own `save` has written the file.
+        Equal to the saved one to the bit; its arrays are C-contiguous and writeable.
 
     Raises
     ------
@@ -131,14 +139,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     No code of the file runs, and it takes no more memory than its size. A forged file can hold a model that decodes
     nonsense: the digest detects damage, not who wrote the file.
 
-    Examples
-    --------
-    >>> import pathlib, tempfile, randsmap
-    >>> model = randsmap.ManifoldModel(randsmap.POD(1)).fit([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(pathlib.Path(folder, "model.npz"))
-    ...     randsmap.load(pathlib.Path(folder, "model.npz"))
-    ManifoldModel(encoder=POD(n_components=1))
+    {example}
     """
     path = expanded(path)
     if os.path.isfile(path):  # a pipe is not waited for

@@ -114,8 +114,6 @@ Returns
 -------
 matplotlib.figure.Figure""",
     "raises": """\
-Raises
-------
 ValueError, TypeError
     If an array does not have the shape or length described, or its values are not finite or ascending where they must.
 ImportError

@@ -10,7 +10,6 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import glob
-from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from randsmap._interface.arrays import as_array, as_labels
-from randsmap._interface.callers import public, warn_caller
+from randsmap._interface.callers import installed, public, warn_caller
 from randsmap._io.files import expanded, mapping_of, save_arrays, writable_target, write_atomically
 from randsmap._io.matlab import NUMBER_CLASSES, NUMBERS, mat_arrays
 from randsmap._io.text import TIME, Table, read_label_column, read_table
@@ -41,12 +40,10 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
         are .npy files. A folder, or a pattern such as ``steps/*.npy``, stands for its files, which hold one field each
         and are ordered by the numbers in their names.
     key : str or None, default=None
-        Name of the array in a file of several (``group/name`` in HDF5 and for MATLAB's structs), of a coordinate in
-        netCDF and zarr, or of a column of text. None: the one that has numbers along at least two axes, or the only
-        array.
+        Name of the array in a file of several (``group/name`` in HDF5 and MATLAB's structs), of a coordinate in netCDF
+        and zarr, or of a column of text. None: the one with numbers along at least two axes, or the only array.
     transpose : bool, default=False
-        Whether the last axis counts the snapshots, as the columns of a matrix do. It becomes the first; the others keep
-        their order.
+        Whether the last axis counts the snapshots, as the columns of a matrix do; it then becomes the first.
 
     Returns
     -------
@@ -68,8 +65,7 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
 
     Examples
     --------
-    >>> import pathlib, tempfile
-    >>> import numpy as np, randsmap
+    >>> import pathlib, tempfile, numpy as np, randsmap
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "run.npz")
     ...     np.savez(path, U=np.zeros((4, 5, 30)), t=np.arange(30.0))  # 30 fields of 4 x 5 cells
@@ -187,7 +183,7 @@ def check_target(path: Path, n_values: int = 0) -> None:
     if ending in _READERS and ending not in _WRITTEN:
         raise ValueError(f"{path}: arrays are not written as {ending}, but as {', '.join(_WRITTEN)}")
     if ending in (".h5", ".hdf5"):
-        _imported("h5py", path)
+        installed("h5py", path, "files")
     if ending == ".mat" and 8 * n_values >= _LARGEST_MAT:
         size = f"less than 4 GB, the array has {8 * n_values} bytes"
         raise ValueError(f"{path}: a .mat file holds {size}: write .h5 or .npy")
@@ -215,7 +211,7 @@ def _write(file: BinaryIO, array: NDArray[np.float64], name: str, ending: str) -
     elif ending in (".csv", ".txt"):
         np.savetxt(file, array, fmt="%.17g", delimiter="," if ending == ".csv" else " ")
     elif ending in (".h5", ".hdf5"):
-        with _imported("h5py", Path(name)).File(file, "w") as hdf5:
+        with installed("h5py", name, "files").File(file, "w") as hdf5:
             hdf5[name] = array
     else:
         np.save(file, array, allow_pickle=False)
@@ -246,22 +242,10 @@ def _start(path: Path) -> bytes:
         return file.read(4096)
 
 
-def _imported(name: str, path: Path) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        remedy = f"pip install 'randsmap[files]', or {name} alone"
-        raise ImportError(f"{path} needs the package {name}, which cannot be imported ({error}): {remedy}") from None
-
-
 # what stands next to "data" in files of SciPy, PyData, anndata, MATLAB and Octave that hold a sparse matrix
-_SPARSE = [("indices", "indptr"), ("row", "col"), ("offsets", "shape"), ("coords", "shape"), ("ir", "jc")]
-_SPARSE.append(("ridx", "cidx"))
+_SPARSE = [two.split() for two in ("indices indptr", "row col", "offsets shape", "coords shape", "ir jc", "ridx cidx")]
 # kinds of arrays next to which another one is read without a word, since they hold no fields
-_NO_FIELDS = {
-    *("char", "string", "sq_string", "labels", "function", "function_handle"),
-    *("datetime", "duration", "categorical"),
-}
+_NO_FIELDS = {*"char string sq_string labels function function_handle datetime duration categorical".split()}
 
 
 def _chosen(arrays: Mapping[str, Any], key: str | None, path: Path) -> str:
@@ -362,7 +346,7 @@ _OCTAVE_NUMBERS = re.compile(r"bool|((float|bool|u?int\d+) )?(matrix|scalar)")
 
 
 def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any]:
-    h5py, start = _imported("h5py", path), _start(path)
+    h5py, start = installed("h5py", path, "files"), _start(path)
     # these programs write columns first, which HDF5 has as an array of reversed axes
     by_columns = start.startswith(b"MATLAB 7.3") or b"Julia" in start[:64]
     with _as_value_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
@@ -445,13 +429,13 @@ def _read_text(path: Path, key: str | None, fields: bool = False) -> Table:
 
 
 def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
-    xarray = _imported("xarray", path)
+    xarray = installed("xarray", path, "files")
     with _as_value_error(path, "a netCDF file"):
         options = {"mask_and_scale": False, "decode_timedelta": False}
         try:
             if _start(path).startswith(_HDF5):
                 with suppress(ImportError):  # of what netCDF4 alone reads this is not known
-                    h5py = _imported("h5py", path)
+                    h5py = installed("h5py", path, "files")
                     with h5py.File(path, "r") as file:
                         file.visititems(lambda _, node: _refuse_missing(h5py, path, node))
                 groups = xarray.open_groups(path, **options)
@@ -469,7 +453,7 @@ def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
 
 
 def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
-    zarr = _imported("zarr", path)
+    zarr = installed("zarr", path, "files")
     with _as_value_error(path, "a zarr store"):
         node = zarr.open(str(path), mode="r")
 
@@ -479,7 +463,7 @@ def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
         if isinstance(node, zarr.Array):
             _refuse_key(key, "it")
             return plain(node)
-        xarray = _imported("xarray", path)
+        xarray = installed("xarray", path, "files")
         options = {"consolidated": False, "mask_and_scale": False, "decode_timedelta": False}
         groups: dict[str, Any] = {}
         others: dict[str, str] = {}
@@ -557,10 +541,7 @@ _READERS: dict[str, Callable[..., Any]] = {
 
 
 # -- Physical values by the netCDF conventions (CF 2.5 and 8.1, NetCDF Users Guide) ---------------
-_PACKING = {
-    *("_FillValue", "missing_value", "scale_factor", "add_offset"),
-    *("valid_min", "valid_max", "valid_range", "_Unsigned"),
-}
+_PACKING = {*"_FillValue missing_value scale_factor add_offset valid_min valid_max valid_range _Unsigned".split()}
 _UNCERTAIN = re.compile(
     r"(?i)(scal(e|ing))?(factor|slope|offset)|scal(e|ing)|addoffset|intercept|gain|multiplier|unsigned"
     r"|valid(min|max|range)|(code)?(fill|missing|nodata|undef)(val(ue)?s?)?"
@@ -612,9 +593,8 @@ def transposed_evidence(F: Any) -> str | None:
     """The sign that the columns of F are the fields, not its rows, or None: see `read_snapshots`."""
     axes: Any = getattr(F, "dims", ())
     times = [axis for axis in axes if TIME.fullmatch(str(axis))]
-    times += [
-        place.dims[0] for name, place in getattr(F, "coords", {}).items() if place.ndim == 1 and _are_times(name, place)
-    ]
+    places = getattr(F, "coords", {}).items()
+    times += [place.dims[0] for name, place in places if place.ndim == 1 and _are_times(name, place)]
     if times and axes[0] not in times:
         return f"its axis {str(times[0])!r} is not the first"
     if not isinstance(F, np.ndarray) or F.ndim < 2 or min(F.shape) < 2:

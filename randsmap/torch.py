@@ -9,38 +9,24 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from randsmap._interface.callers import installed, public
+from randsmap._interface.texts import shared_texts
 from randsmap.model import latent_map
 
 __all__ = ["decoder"]
 
 
+@shared_texts
 def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], Any]:
     """A decoder as a function of PyTorch.
 
-    Parameters
-    ----------
-    decoder : fitted decoder or model with `jvp` and `vjp`, `FrozenDecoder` or `POD`
-    cells : array-like of int (k,), or of bool (M,), default=None
-        Decode these cells only.
-
-    Returns
-    -------
-    callable
-        ``decode(y)`` of latents (d,) or (n, d) gives fields (*shape) or (n, *shape), with `cells` (k,) or (n, k), of
-        the type and on the device of y. It works under autograd, and vmap, jvp, vjp, jacfwd and jacrev of torch.func.
-
-    Raises
-    ------
-    ImportError
-        Without the package torch.
-    sklearn.exceptions.NotFittedError, TypeError, ValueError
-        If the decoder is not fitted or has no derivatives, or `cells` or the latents are not as described.
+    {host_function}
 
     Notes
     -----
-    The decoder runs on the CPU in float64. One row has the bits of `predict`. Derivatives are `vjp` and `jvp` in closed
-    form, at about the cost of a field, and satisfy the invariants. There are no second ones. Fields are decoded without
-    the consistency steps of a model, of which there are no derivatives.
+    It works under autograd, and vmap, jvp, vjp, jacfwd and jacrev of torch.func. The decoder runs on the CPU in
+    float64; fields are on the device of y. Derivatives are `vjp` and `jvp` in closed form, at about the cost of a
+    field, and satisfy the invariants. There are no second ones. Fields are decoded without the consistency steps of a
+    model, of which there are no derivatives.
 
     Examples
     --------
@@ -90,11 +76,8 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
 
             @staticmethod
             def vmap(info: Any, axes: Any, *given: Any) -> Any:
-                moved = [
-                    x.expand(info.batch_size, *x.shape) if axis is None else x.movedim(axis, 0)
-                    for x, axis in zip(given, axes)
-                ]
-                return Operation.apply(*moved), 0
+                every = (x.expand(info.batch_size, *x.shape) if axis is None else x for x, axis in zip(given, axes))
+                return Operation.apply(*(x.movedim(axis or 0, 0) for x, axis in zip(every, axes))), 0
 
         return Operation.apply
 

@@ -19,7 +19,14 @@ MODULES = sorted(
 )
 SLOW = {  # studies, reports, searches
     f"randsmap.{name}"
-    for name in ("reports", "studies._report", "studies._result", "studies._runner", "tuning._autotune")
+    for name in (
+        "reports",
+        "studies._claims",
+        "studies._report",
+        "studies._result",
+        "studies._runner",
+        "tuning._autotune",
+    )
 }
 RAISES_NOTHING = {"get_include", "show_progress", "DecoderCase", "Study", "StudyResult", "ExtrapolationWarning"}
 

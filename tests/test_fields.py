@@ -174,7 +174,7 @@ def test_parameters_of_cells_may_have_the_shape():
         assert judged.shape == randsmap.leave_one_out(rows, Y, weighted.reshape(N, -1)).errors_.shape
     for wrong in (volumes.T, volumes[None], volumes[:2]):
         with pytest.raises(
-            ValueError, match=r"cell_weights must have one value a cell, of shape \(4, 6\) as the fields"
+            ValueError, match=r"cell_weights must have one value per cell, of shape \(4, 6\) as the fields"
         ):
             randsmap.RANDSMAPDecoder(cell_weights=wrong).fit(Y, F)
     with pytest.raises(

@@ -1,10 +1,8 @@
 """The one way in for arrays: every array of numbers that a public method takes passes `as_array` or `validate_data`.
 
-What is a number is decided by `real_numbers` alone. Below are C-contiguous, aligned, finite float64 arrays, and
-kernels trust them. Errors state what was wrong, what was expected and what was given.
-
-scikit-learn's `check_array` needs 76 us for a row that needs no conversion (`as_array` 1.3 us). It also reads the
-values below a mask, dates and text as data, and does not name the place of a value that is not finite.
+Below are C-contiguous, aligned, finite float64 arrays, and kernels trust them. scikit-learn's `check_array` needs 76 us
+for a row that needs no conversion (`as_array` 1.3 us). It also reads the values below a mask, dates and text as data,
+and does not name the place of a value that is not finite.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ _LINE = 64  # bytes of a cache line
 _FLOAT = np.dtype(np.float64)
 
 Shape = tuple[int | None, ...]
+_Values = NDArray[np.float64]
 
 
 def as_array(
     X: Any, name: str, shape: Shape = (None, None), *, min_rows: int = 1, min_columns: int = 1, repeat: bool = False
-) -> NDArray[np.float64]:
+) -> _Values:
     """X as a finite, C-contiguous, aligned float64 array; the caller's array if it is one.
 
-    `shape` are the expected lengths of one or two axes, None: any; a matrix has at least min_rows and min_columns.
-    With `repeat`, one row (shape[1],) stands for all rows, of which there may be none. Messages name the argument.
+    `shape` are the lengths of its one or two axes, None: any. With `repeat`, one row (shape[1],) stands for all rows.
     """
     array = real_numbers(X, name).astype(np.float64, copy=False)
     if repeat and array.ndim == 1:
@@ -54,13 +52,10 @@ def as_columns(parameters: Any, name: str = "parameters") -> Any:
     return real_numbers(parameters, name)[:, None] if np.ndim(parameters) == 1 else parameters
 
 
-def validate_data(
-    estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None, name: str = "X"
-) -> NDArray[np.float64]:
+def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | None = None, name: str = "X") -> _Values:
     """The argument X of an estimator's method, or `name`, by `as_array`, with scikit-learn's bookkeeping.
 
-    On reset `n_features_in_` and `feature_names_in_` are set, otherwise X is compared with them. A one-row `predict`
-    takes the short path. `min_samples` is 1 on reset, else 0, so that a fitted estimator takes an empty batch.
+    On reset `n_features_in_` and `feature_names_in_` are set, else X is compared with them. A row takes a short path.
     """
     if min_samples is None:
         min_samples = int(reset)
@@ -85,8 +80,8 @@ def validate_data(
     return valid
 
 
-def _note_columns(estimator: Any, X: Any, valid: NDArray[np.float64], reset: bool, name: str) -> None:
-    """Set `n_features_in_` and `feature_names_in_`, or compare with them; labels that are no text are names, too."""
+def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str) -> None:
+    """Set `n_features_in_` and `feature_names_in_`, or compare with them; labels that are no text are also names."""
     from sklearn.utils.validation import validate_data as sklearn_validate
 
     index = index_of(X, -1)
@@ -125,11 +120,7 @@ def check_columns(names: Any, whose: str, **arrays: Any) -> None:
 
 
 def check_beside(X: Any, others: Mapping[str, Any], known: Any = None, invariants: Any = None) -> None:
-    """ValueError if arrays, by their names, do not belong to the points X, of which fit has `known` the columns.
-
-    Their samples must have the same labels, directions V the columns of X and of fit, and invariant_values those of the
-    matrix `invariants`.
-    """
+    """ValueError if arrays, by their names, have other labels than the points X, the columns of fit or `invariants`."""
     if all(each is None or type(each) is np.ndarray for each in (X, *others.values())):
         return  # without labels one row must cost microseconds
     check_samples(X=X, **others)
@@ -282,7 +273,7 @@ def refuse_other_dimensions(shape: tuple[int, ...], name: str) -> None:
 SMALLEST, LARGEST = 1e-140, 1e140
 
 
-def in_domain(X: NDArray[np.float64]) -> bool:
+def in_domain(X: _Values) -> bool:
     """True only if all numbers are finite and at most 1e140; one pass that allocates nothing. False if unsure."""
     if X.size <= 16:  # Python adds so few numbers faster than NumPy
         return sum(map(abs, X.ravel().tolist())) <= LARGEST
@@ -291,7 +282,7 @@ def in_domain(X: NDArray[np.float64]) -> bool:
     return bool(np.einsum("i,i->", x, x) <= LARGEST**2)
 
 
-def check_finite(X: NDArray[np.float64], name: str) -> None:
+def check_finite(X: _Values, name: str) -> None:
     """ValueError that names the first value that is not finite, with its place, or is above 1e140."""
     if in_domain(X):
         return
@@ -302,7 +293,7 @@ def check_finite(X: NDArray[np.float64], name: str) -> None:
     _refuse_beyond(max(X.max(), -X.min()), name, X)
 
 
-def finite_results(results: NDArray[np.float64]) -> NDArray[np.float64]:
+def finite_results(results: _Values) -> _Values:
     """What was computed of the rows of X, a row each; ValueError names the first row whose result is not finite."""
     if not np.isfinite(results).all():
         row, *_ = np.argwhere(~np.isfinite(results))[0]
@@ -310,11 +301,10 @@ def finite_results(results: NDArray[np.float64]) -> NDArray[np.float64]:
     return results
 
 
-def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> NDArray[np.float64]:
+def check_domain(X: _Values, name: str, *, each: bool = False) -> _Values:
     """X, if its largest magnitude is 0 or within [1e-140, 1e140], else ValueError.
 
-    For data that a unit is taken from, such as training fields. Smaller values are no error, such as the tail of a
-    Gaussian. With `each`, every value must be 0 or in the domain: for weights, by which is divided.
+    For data that a unit is taken from, such as training fields; with `each` for weights, each of which is divided by.
     """
     if X.size:
         largest = max(float(X.max()), -float(X.min()))
@@ -324,7 +314,7 @@ def check_domain(X: NDArray[np.float64], name: str, *, each: bool = False) -> ND
     return X
 
 
-def _refuse_beyond(value: float, name: str, X: NDArray[np.float64]) -> None:
+def _refuse_beyond(value: float, name: str, X: _Values) -> None:
     if value and not SMALLEST <= value <= LARGEST:
         where = tuple(np.argwhere(np.abs(X) == value)[0].tolist())
         remedy = f"use a unit in which the numbers are nearer to 1 (at {where})"
@@ -352,9 +342,7 @@ def check_out(
     return out
 
 
-def check_cells(
-    cells: ArrayLike, n_cells: int, shape: tuple[int, ...] | None = None, name: str = "cells"
-) -> NDArray[np.intp]:
+def check_cells(cells: ArrayLike, n_cells: int, shape: Any = None, name: str = "cells") -> NDArray[np.intp]:
     """Indices (k,) in [0, n_cells), of indices, which may be negative, or a mask (n_cells,) or of a field's shape."""
     cells = real_numbers(cells, name)
     if cells.dtype == bool and cells.shape == shape:
@@ -410,8 +398,7 @@ def empty_aligned(shape: tuple[int, ...], dtype: DTypeLike = np.float64) -> NDAr
 def cache_aligned(A: NDArray[Any]) -> NDArray[Any]:
     """The matrix A, or a C-contiguous copy from the start of a cache line.
 
-    For coefficients: if each loaded vector lies in two lines, a decode of 12 points takes 1.3 to 1.5 times as long
-    (2000 x 400 numbers). A matrix that does not fit in the cache waits for memory anyway and is not copied.
+    For coefficients (2000 x 400): else each vector lies in two lines, and 12 points take 1.3 to 1.5 times as long.
     """
     if A.nbytes > 1 << 25 or (A.flags.c_contiguous and A.ctypes.data % _LINE == 0):
         return A

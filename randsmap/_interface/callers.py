@@ -43,19 +43,17 @@ def _is_ours(module):
     return module.partition(".")[0] == "randsmap"
 
 
-def installed(package: str, what: str) -> Any:
+def installed(package: str, what: Any, extra: str = "") -> Any:
     """A package that only `what` needs; ImportError that says what to install. PyInstaller does not follow it."""
     try:
         return import_module(package)
-    except ImportError:
-        raise ImportError(f"{what} needs the package {package}: pip install {package}") from None
+    except ImportError as error:  # which may be broken
+        remedy = f"'randsmap[{extra}]', or {package} alone" if extra else package
+        raise ImportError(f"{what} needs the package {package}: pip install {remedy} ({error})") from None
 
 
 def quiet(function: _Function) -> _Function:
-    """Let a function's own arithmetic neither raise nor warn, whatever `numpy.seterr` the caller has set.
-
-    Underflow to 0 and results that overflow are part of many formulas; what is not finite is found where it matters.
-    """
+    """Let a function's own arithmetic, whose underflow and overflow are expected, neither raise nor warn."""
 
     @wraps(function)
     def quietly(*args: Any, **kwargs: Any) -> Any:

@@ -1,8 +1,7 @@
 """Fields of any shape: rows of cells inside, and what the user gave on the way out.
 
-Everything in the package works on rows (n, M). An array (n, *shape) of fields is flattened here, row-major, at the
-public edge, and what an estimator returns gets the shape of the fields of `fit` again (`field_shape_`). Fields of an
-xarray DataArray also get back their names and coordinates.
+An array (n, *shape) of fields is flattened here, row-major, at the public edge. What an estimator returns gets the
+shape of the fields of `fit` again (`field_shape_`), and the names and coordinates of an xarray DataArray.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ Shape = tuple[int, ...]
 
 
 class FieldShape:
-    """Arrangement of the cells of a field, (M,) for rows, () for fields that are numbers, and their labels.
-
-    `sizes` are the smallest, the median and the largest sum of magnitudes of the training fields that are not 0.
-    """
+    """Arrangement of the cells of a field, (M,) for rows, () for numbers, labels, and extremes and median of sizes."""
 
     _state = {
         "shape": Parameter(object),
@@ -98,9 +94,8 @@ class FieldShape:
             return np.asarray(values).reshape(self.n_cells, *([-1] if several else []))
         expected = f"({', '.join(map(str, self.shape))})" if len(self.shape) > 1 else "(n_cells,)"
         remedy = "Reshape your data: reshape(-1), if the order of the cells is the same"
-        raise ValueError(
-            f"{name} must have one value a cell, of shape {expected} as the fields, got shape {shape}. {remedy}"
-        )
+        expected = f"one value per cell, of shape {expected} as the fields"
+        raise ValueError(f"{name} must have {expected}, got shape {shape}. {remedy}")
 
     def compare(self, X: Any, name: str, *, samples: bool = True, whose: str = "the fields of fit") -> None:
         """ValueError if the labels of cells of X, an array with an axis of samples or none, are not those here."""

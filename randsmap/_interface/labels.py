@@ -1,7 +1,4 @@
-"""Labels of arrays: axes and coordinates of xarray's and pandas' objects, as they are kept, given back and compared.
-
-Cells and samples are taken by their order. Where two arrays that belong together both have labels, these must agree.
-"""
+"""Labels of arrays: axes and coordinates of xarray and pandas, stored, restored and, of two arrays, compared."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ def is_table(X: Any) -> bool:
 
 @immutable
 class Labels:
-    """Names of the axes, name, attributes (JSON) and coordinates of an array of fields, without those of the samples.
-
-    A coordinate is (name, dims, kind, values, attributes), see `_stored`. Fields of a `table` come back as arrays.
-    """
+    """Names of axes, name, attributes and coordinates (name, dims, kind, values, attributes) of fields."""
 
     dims: tuple[str, ...] = saved(Parameter(object))
     name: str | None = saved(Parameter(object))
@@ -131,8 +125,7 @@ def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], A
 def index_of(X: Any, axis: int) -> Any:
     """The index along an axis of an array, -1: the last; None if it has none."""
     dims, coords = axes_of(X) or ((), [])
-    dim = dims[axis:][:1]
-    return next((values for name, along, values, _ in coords if (name,) == along == dim), None)
+    return next((values for name, along, values, _ in coords if (name,) == along == dims[axis:][:1]), None)
 
 
 _SINCE = "microseconds since 1970-01-01"

@@ -1,19 +1,7 @@
 """Parameters declared once: constructor, validation, documentation, command-line option and check in model files.
 
-The body of an estimator declares each parameter as an annotated attribute, and its docstring says what it means::
-
-    @estimator
-    class Encoder(BaseEstimator):
-        \"\"\"Latents of fields.
-
-        Parameters
-        ----------
-        alpha
-            Exponent of the density.
-        \"\"\"
-
-        alpha: float = parameter(float, default=1.0, low=0, high=1)
-
+The body of an estimator declares each parameter as an annotated attribute, such as ``alpha: float = parameter(float,
+default=1.0, low=0, high=1)``, and its docstring has an entry ``alpha`` without a type that says what it means.
 `estimator` makes ``__init__`` of them, which stores the values, and completes the docstring with types and defaults,
 and with the parameters and attributes of base classes. `check_parameters` returns the valid values, `option_of`
 describes an option of the command line, and `randsmap.persistence` checks the values of a file. `Parameter` also
@@ -180,7 +168,8 @@ def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
 def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
     """Replace lines {name} in the docstring of a function, or of a class and its methods, by texts[name], indented.
 
-    A line of several, {X} {out} {raises}, stands for a section Parameters of the entries and the sections among them.
+    A name that begins with returns, raises or example is that of a section. A line of several, {X} {out} {raises},
+    stands for a section Parameters of the entries and the sections among them.
     """
     things: list[Any] = [thing]
     if isinstance(thing, type):
@@ -189,7 +178,7 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
     lines = re.compile(r"^( *)((?:\{(?:" + "|".join(texts) + r")\} ?)+)$", re.M)
 
     def filled(line: re.Match[str]) -> str:
-        found = [texts[name] for name in re.findall(r"\w+", line[2])]
+        found = [_with_title(name, texts[name]) for name in re.findall(r"\w+", line[2])]
         sections = [text for text in found if re.match(r".*\n---", text)]
         entries = [text for text in found if text not in sections]
         if entries and len(found) > 1:
@@ -200,6 +189,11 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
         if one.__doc__:  # not under python -OO
             one.__doc__ = lines.sub(filled, one.__doc__)
     return thing
+
+
+def _with_title(name: str, text: str) -> str:
+    title = {"returns": "Returns", "raises": "Raises", "example": "Examples"}.get(name.partition("_")[0])
+    return text if title is None else f"{title}\n{'-' * len(title)}\n{text}"
 
 
 # -- Values ----------------------------------------------------------------------------------------

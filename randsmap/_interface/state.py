@@ -35,10 +35,7 @@ def _bind(lengths: _Lengths, name: str | int, value: int, smallest: int = 1) -> 
 
 
 class Array:
-    """A contiguous array of float64 (finite, unless `infinite`), np.intp or bool; of no length 0, unless `empty`.
-
-    low, high: bounds of its values, numbers or names of lengths. single: float32 will do.
-    """
+    """A contiguous float64 (finite unless `infinite`; `single`: float32), np.intp or bool array, from low to high."""
 
     def __init__(
         self,
@@ -90,10 +87,9 @@ _RESULTS = {"transform": "_n_features_out", "predict": "_n_outputs"}
 
 
 class Part:
-    """A stored object, whose lengths agree with the others.
+    """A stored object of a class, or a fitted estimator with this method; `many`: a list of them.
 
-    kind: a class, with lengths by the names of that class, ``Part(AffineInvariants, M="M")``; or the method of a
-    fitted estimator, with the lengths of rows, ``Part("predict", n_in="d", n_out="M")``. many: a list of them.
+    Its lengths agree with the others: ``Part(AffineInvariants, M="M")``, ``Part("predict", n_in="d", n_out="M")``.
     """
 
     def __init__(self, kind: type | str, *, optional: bool = False, many: bool = False, **lengths: str) -> None:

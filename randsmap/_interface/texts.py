@@ -38,8 +38,6 @@ ValueError, TypeError
     the invariants or determine the coordinates, or (numpy.linalg.LinAlgError) a factorisation fails. The estimator then
     keeps its state.""",
     "raises_as_fit": """\
-Raises
-------
 ValueError, TypeError
     As `fit`, of what does not concern the fields.""",
     "latents": """\
@@ -77,43 +75,47 @@ V : array-like (n, d) or (d,)
     "functionals": """\
 U : array-like (n, M), (n, *field_shape_) or (M,)
     A functional of the field for each point, or one for all; (n, k) or (k,) for k cells.""",
-    "returns_float": "Returns\n-------\nfloat",
+    "returns_float": "float",
     "returns_leverage": """\
-Returns
--------
 ndarray (n,), float64
     At least 0; to be compared with `leverage_limit_`.""",
     "returns_fields": """\
-Returns
--------
 fields : ndarray (n, M), float64
     `out` if given. (n, k) for k cells; otherwise (n, *field_shape_), (n,) if the decoder was fitted to one-dimensional
     y, and a DataArray if it was fitted to one. A row depends on the other rows only by round-off.""",
     "returns_latents": """\
-Returns
--------
 ndarray (n, d), float64
     A row does not depend on the others beyond round-off.""",
     "returns_jacobian": """\
-Returns
--------
 ndarray (n, M, d), float64
     J = df/dy of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if the decoder
     was fitted to one-dimensional y. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the constant
     cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.""",
     "returns_jvp": """\
-Returns
--------
 ndarray (n, M), float64
     J v; (n, k) for k cells, otherwise of the shape of the fields. C^T J v = 0 with invariants.""",
     "returns_vjp": """\
-Returns
--------
 ndarray (n, d), float64
     J^T u.""",
-    "raises": """\
+    "host_function": """\
+Parameters
+----------
+decoder : fitted decoder or model with derivatives, `FrozenDecoder` or `POD`
+cells : array-like of int (k,), or of bool (M,), default=None
+    Decode these cells only.
+
+Returns
+-------
+callable
+    ``decode(y)`` of latents (d,) or (n, d) gives fields (*shape) or (n, *shape), with `cells` (k,) or (n, k), of the
+    type of y. One row has the bits of `predict`.
+
 Raises
 ------
+ImportError, sklearn.exceptions.NotFittedError, TypeError, ValueError
+    Without the package, or if the decoder is not fitted or has no derivatives, or `cells` or the latents are not as
+    described.""",
+    "raises": """\
 sklearn.exceptions.NotFittedError
     Before `fit`.
 ValueError, TypeError

@@ -26,15 +26,16 @@ except ImportError:  # Windows, where a file that is open cannot be removed
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 # what posix_fallocate raises where the file system cannot reserve
 _CANNOT_RESERVE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
+PathLike = str | os.PathLike[str]
 CHUNK = 1 << 20  # bytes that are read or written at a time: they stay in cache
 
 
-def expanded(path: str | os.PathLike[str]) -> Path:
+def expanded(path: PathLike) -> Path:
     """The path with a leading ~ replaced by the user's home."""
     return Path(os.path.expanduser(path))
 
 
-def is_stream(path: str | os.PathLike[str]) -> bool:
+def is_stream(path: PathLike) -> bool:
     """True if `path` is written in place: a pipe, a device, or the file that standard output goes to."""
     path = expanded(path)
     if not os.path.isfile(path):
@@ -46,12 +47,8 @@ def is_stream(path: str | os.PathLike[str]) -> bool:
     return False
 
 
-def writable_target(path: str | os.PathLike[str]) -> Path:
-    """The file that a write to `path` makes or replaces: the last of a chain of links.
-
-    OSError if its folder is missing, it is a folder, or it or its folder may not be written (for the superuser: by
-    anybody).
-    """
+def writable_target(path: PathLike) -> Path:
+    """The file that a write to `path` makes or replaces: the last of a chain of links; OSError if that is forbidden."""
     path = expanded(path)
     stream = is_stream(path)
     target = path if stream else Path(os.path.realpath(path))  # a pipe's target is no path
@@ -68,14 +65,14 @@ def writable_target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+def write_atomically(path: PathLike, write: Callable[[BinaryIO], object]) -> None:
     """Make the file `path` by `replaced_atomically`; `write` gets an empty file, open for writing and reading."""
     with replaced_atomically(path) as temporary, open(temporary, "w+b") as file:
         write(file)
 
 
 @contextlib.contextmanager
-def replaced_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
+def replaced_atomically(path: PathLike) -> Iterator[Path]:
     """The name of a temporary file, whose content becomes the content of `path` if the block does not fail.
 
     A failure, an interrupt or a full disk leaves the old file. The target of a symbolic link is replaced, with its
@@ -164,10 +161,7 @@ def mapping_of(X: object) -> np.memmap | None:
 
 
 def reserve(array: np.ndarray) -> None:
-    """Reserve disk space for a contiguous array, if it is in a file that is mapped for writing.
-
-    Without space, the first write to a page of a new file would end the process (SIGBUS). OSError if there is none.
-    """
+    """Reserve disk space for an array that is mapped for writing: a write without space ends the process (SIGBUS)."""
     owner = mapping_of(array)
     if owner is None or owner.mode not in ("r+", "w+") or owner.filename is None or os.name == "nt":
         return
@@ -200,16 +194,13 @@ def _reserve(file, start, size):
 
 
 # -- Checksums -----------------------------------------------------------------------------------------
-def write_checked(
-    path: str | os.PathLike[str], write: Callable[[BinaryIO], object], *others: str | os.PathLike[str]
-) -> None:
+def write_checked(path: PathLike, write: Callable[[BinaryIO], object], *others: PathLike) -> None:
     """`write_atomically`, with checksums of the file and of the `others` in ``path.sha256``."""
     write_atomically(path, write)
-    text = _checksums(path, *others)
-    write_atomically(f"{path}.sha256", lambda file: file.write(text.encode()))
+    write_atomically(f"{path}.sha256", lambda file: file.write(_checksums(path, *others).encode()))
 
 
-def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> bool:
+def is_intact(path: PathLike, *others: PathLike) -> bool:
     """True if these files have the checksums that `write_checked` has stored."""
     try:
         return Path(f"{path}.sha256").read_text() == _checksums(path, *others)
@@ -217,7 +208,7 @@ def is_intact(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> 
         return False
 
 
-def checksum(path: str | os.PathLike[str]) -> str:
+def checksum(path: PathLike) -> str:
     """SHA-256 of a file's content, hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,8 @@
 """Arrays of MATLAB's .mat files of formats 4 and 5 (MathWorks, MAT-File Format).
 
 Every length that a file states is compared with the bytes that are there before anything is allocated: a damaged or
-forged file raises ValueError. An array takes at most nine times its bytes in the file, since doubles may be stored in
-one byte each. Of a compressed array these are the bytes that it decompresses to, and they are allocated as they come.
+forged file raises ValueError. An array takes at most nine times its (decompressed) bytes, since doubles may be stored
+in one byte each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables in text, in the dialects of NumPy, MATLAB, Fortran, pandas, R and spreadsheets.
 
-A line is a line of names only if it can be nothing else. An entry that is no number is an error with its line and
-column. What is probable but not certain raises a warning that says what was assumed.
+A line is a line of names only if it can be nothing else. What is no number is an error with its line and column; what
+is assumed raises a warning.
 """
 
 from __future__ import annotations
@@ -49,10 +49,7 @@ _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNOR
 
 
 class Table(np.ndarray):
-    """An array with labels of its rows and, of a matrix, its columns, as a text has them; None: it has none.
-
-    Some of its rows and its transpose have them; what else is chosen or computed of it has none.
-    """
+    """An array with labels of its rows and columns, or None; its transpose and some of its rows have them."""
 
     row_names: Any = None
     column_names: Any = None
@@ -269,10 +266,7 @@ def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], sep
 def _numbers(
     path: Path, passed: int, separator: str | None, first: int, width: int, n_entries: int, columns: slice
 ) -> tuple[NDArray[np.float64], list[str]]:
-    """The numbers in these columns of all lines except the first ones; of the first column, if it has none, the words.
-
-    It warns of comments that look like a row.
-    """
+    """The numbers in these columns of all lines but the first, and the words of a first column that is left out."""
     values, begin, commas, points, thousands = array("d"), 0, 0, 0, separator != ","
     labels: list[str] = []
     passed_over: _Numbered = []

@@ -1,7 +1,4 @@
-"""Parts of all generators: random streams, work in blocks with a progress bar, output in memory or on disk.
-
-And parts of both solvers: output times, checks of densities, threads, snapshots of random runs.
-"""
+"""Parts of all generators: random streams, work in blocks, output; of both solvers: times, checks, threads, runs."""
 
 from __future__ import annotations
 
@@ -26,6 +23,10 @@ from randsmap._linalg import rows
 _EPS = np.finfo(np.float64).eps
 RandomState = None | int | np.random.RandomState | np.random.Generator
 Output = None | NDArray[np.float64] | str | os.PathLike[str]
+_Values = NDArray[np.float64]
+_Integers = NDArray[np.intp]
+_Fill = Callable[..., object]
+_Events = tuple[_Integers, _Values, _Integers]  # steps, fractions of a step and rows of snapshots
 _Documented = TypeVar("_Documented", bound=Callable[..., Any])
 
 _TEXTS = {
@@ -55,12 +56,23 @@ progress : bool, default False
     "snapshots": """\
 ``data`` (n, n_cells): the snapshots, trajectory by trajectory, in order of time, n = n_trajectories *
 snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,): number of the trajectory;""",
+    "density": "density : array_like (nx * ny,) or (n, nx * ny)\n    As `solve` takes and returns them.",
+    "returns_potential": "ndarray, the shape of density",
     "raises": """\
-Raises
-------
 ValueError, TypeError
     If an argument is out of range, `out` does not fit, or the Courant number of a solver is above 1 (the message states
     the largest admissible dt).""",
+    "example": """\
+>>> from randsmap import datasets
+>>> roll, curve = datasets.make_swiss_roll(500), datasets.make_s_curve(500)
+>>> roll.data.shape, curve.data.shape, curve.coordinates.shape
+((500, 3), (500, 20), (500, 2))
+>>> traffic, crowd = datasets.make_lwr(3, 10), datasets.make_hughes(3, 10, t_end=1.0)
+>>> images = datasets.make_rotated_images(36, shape=32)
+>>> traffic.data.shape, crowd.data.shape, images.data.shape
+((30, 400), (30, 10000), (36, 1024))
+>>> bool(abs(images.data.sum(axis=1) - 1).max() < 1e-14)
+True""",
     "curve": """\
 Parameters
 ----------
@@ -130,14 +142,8 @@ def random_streams(random_state: RandomState, n_streams: int) -> list[np.random.
 
 
 def fill_blocks(
-    out: Output,
-    shape: tuple[int, int],
-    fill: Callable[[NDArray[np.float64], slice], object],
-    block_size: int,
-    *,
-    description: str,
-    progress: bool,
-) -> NDArray[np.float64]:
+    out: Output, shape: tuple[int, int], fill: _Fill, block_size: int, *, description: str, progress: bool
+) -> _Values:
     """`fill_output`, where ``fill(array, rows)`` fills a block of rows (a slice), on several threads."""
 
     def blocks(array):
@@ -153,13 +159,8 @@ def fill_blocks(
         return fill_output(out, shape, blocks)
 
 
-def fill_output(
-    out: Output, shape: tuple[int, ...], fill: Callable[[NDArray[np.float64]], object]
-) -> NDArray[np.float64]:
-    """The array that ``fill(array)`` has filled: a new one, the caller's or a file's, mapped for reading.
-
-    A file appears under its name only when it is complete; a failure leaves what was there before.
-    """
+def fill_output(out: Output, shape: tuple[int, ...], fill: _Fill) -> _Values:
+    """The array that ``fill(array)`` has filled: new, the caller's, or a map of a file that appears once complete."""
     if out is None or isinstance(out, np.ndarray):
         array = check_out(out, shape)
         fill(array)
@@ -178,7 +179,7 @@ def fill_output(
 
 
 # -- Times -----------------------------------------------------------------------------------------
-def steps_to(times: NDArray[np.float64], dt: float) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+def steps_to(times: _Values, dt: float) -> tuple[_Integers, _Values]:
     """Whole steps to each time, and the part of one more step that is left (0: none)."""
     if times[-1] > 2**53 * dt:
         raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
@@ -190,9 +191,7 @@ def steps_to(times: NDArray[np.float64], dt: float) -> tuple[NDArray[np.intp], N
 
 
 # -- Densities -------------------------------------------------------------------------------------
-def check_densities(
-    densities: ArrayLike, name: str, n_cells: int, rho_max: float, slack: float = 0.0
-) -> NDArray[np.float64]:
+def check_densities(densities: ArrayLike, name: str, n_cells: int, rho_max: float, slack: float = 0.0) -> _Values:
     """Densities of one field or of several, (n, n_cells), between 0 and rho_max, which may be exceeded by `slack`."""
     cells = np.atleast_2d(as_array(densities, name, (n_cells,) if np.ndim(densities) == 1 else (None, n_cells)))
     check_domain(cells, name)
@@ -228,13 +227,8 @@ def run_trajectories(run: Callable[[slice, threading.Event], object], n: int, si
         stopped.set()
 
 
-def bounded_calls(
-    steps: NDArray[np.intp], fractions: NDArray[np.float64], rows: NDArray[np.intp], limit: int
-) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.intp]]]:
-    """A kernel's events in calls of at most `limit` steps, between which Ctrl-C is seen.
-
-    An event is a number of steps from the event before, a fraction of a step, and the row of the snapshot (-1: none).
-    """
+def bounded_calls(steps: _Integers, fractions: _Values, rows: _Integers, limit: int) -> Iterator[_Events]:
+    """Events (steps since the one before, fraction of one more, row or -1) in calls of at most `limit` steps."""
     first = reached = 0
     while first < len(steps):
         pause = min(reached + limit, int(steps[-1]))  # an event without a snapshot
@@ -249,9 +243,7 @@ def bounded_calls(
 # integrate(initial, events, out) integrates each row of `initial` and writes snapshots to rows of `out`; events(group),
 # for a slice of trajectories, gives ascending steps (n,), fractions of one more step (n,) and rows (n, len(group)) of
 # `out`, -1 for none
-def solve(
-    integrate: Callable[..., object], initial: NDArray[np.float64], t_end: Any, times: Any, dt: float, single: bool
-) -> Bunch:
+def solve(integrate: Any, initial: _Values, t_end: Any, times: Any, dt: float, single: bool) -> Bunch:
     """Fields of the initial ones (n_trajectories, M) at the output times; `single`: those of the first alone."""
     t_end = check_number(t_end, "t_end", low=0.0)
     times = np.array([t_end]) if times is None else as_array(times, "times", (None,)).copy()
@@ -270,17 +262,9 @@ def solve(
 
 
 def draw_runs(
-    random_state: RandomState,
-    n_trajectories: int,
-    n_snapshots: int,
-    t_end: float,
-    dt: float,
-    draw: Callable[[np.random.Generator], tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.intp]]:
-    """Parameters (n, p) and initial fields (n, M) by draw(rng), and the steps (n, n_snapshots) of the snapshots.
-
-    The snapshots are drawn without replacement from the states at the multiples of dt up to t_end.
-    """
+    random_state: RandomState, n_trajectories: int, n_snapshots: int, t_end: float, dt: float, draw: Any
+) -> tuple[_Values, _Values, _Integers]:
+    """Parameters (n, p) and initial fields (n, M) by draw(rng), and steps (n, n_snapshots), drawn at random."""
     last = int(steps_to(np.array([check_number(t_end, "t_end", low=0.0, high=LARGEST)]), dt)[0][0])
     n_snapshots = check_count(n_snapshots, "snapshots_per_trajectory", high=last + 1, high_name="the number of states")
     runs = []
@@ -291,13 +275,7 @@ def draw_runs(
 
 
 def snapshots_of_runs(
-    integrate: Callable[..., object],
-    parameters: NDArray[np.float64],
-    initial: NDArray[np.float64],
-    steps: NDArray[np.intp],
-    dt: float,
-    out: Output,
-    **more: Any,
+    integrate: Any, parameters: _Values, initial: _Values, steps: _Integers, dt: float, out: Output, **more: Any
 ) -> Bunch:
     """The data set of the snapshots of runs after these steps, trajectory by trajectory."""
 

@@ -34,7 +34,8 @@ class HughesSolver:
     """Finite-volume solver of Hughes' crowd model in a corridor that is periodic along x.
 
     People at density rho walk with speed f(rho) = v_max (1 - rho / rho_max) down the potential phi of the shortest
-    walking time to the exit at the right end, and enter again at the left end (paper, Case Study 3) [1]_::
+    walking time to the exit at the right end. They enter again at the left end (R. L. Hughes, A continuum theory for
+    the flow of pedestrians, Transp. Res. B 36 (2002) 507-535)::
 
         rho_t - div(rho f(rho) grad phi / |grad phi|) = 0,    |grad phi| = 1 / f(rho).
 
@@ -59,10 +60,8 @@ class HughesSolver:
         Rows of the right end that are open, one at least. Default: all. Rows with an obstacle at either end are closed.
     v_max, rho_max : float, default=1.0, 5.0
         Walking speed in an empty place, m/s, and density at which nobody moves, persons per m^2.
-    min_speed : float, default 1e-3
-        Lowest speed that the potential assumes, m/s, at most v_max: keeps it finite in jams.
-    dt : float, default 0.025
-        Time step, s.
+    min_speed, dt : float, default=1e-3, 0.025
+        Lowest speed that the potential assumes, m/s, which keeps it finite in jams, and time step, s.
 
     Attributes
     ----------
@@ -70,10 +69,8 @@ class HughesSolver:
         nx, ny. A field is a vector of nx * ny cells; ``field.reshape(solver.shape)[i, j]`` is the cell at x_i, y_j.
     mask, cell_centers : ndarray of bool (nx * ny,), ndarray (nx * ny, 2)
         True in cells that people can enter; positions x, y of the cells' centres.
-    dx, dy : float
-        Cell widths.
-    courant : float
-        2 v_max dt (1/dx + 1/dy), at most 1.
+    dx, dy, courant : float
+        Cell widths, and 2 v_max dt (1/dx + 1/dy), at most 1.
 
     {raises}
 
@@ -81,10 +78,6 @@ class HughesSolver:
     -----
     The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps). Densities are
     never negative, and exactly 0 in obstacles. People who cannot reach the exit stay where they are.
-
-    References
-    ----------
-    .. [1] R. L. Hughes, A continuum theory for the flow of pedestrians, Transp. Res. B 36 (2002) 507-535.
 
     Examples
     --------
@@ -147,19 +140,9 @@ class HughesSolver:
         return _common.solve(integrate, cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
     def potential(self, density: ArrayLike) -> NDArray[np.float64]:
-        """Potential phi of densities: the shortest walking time to the exit, s.
+        """Potential phi of densities: the shortest walking time to the exit, s, infinite where no way leads to it.
 
-        Parameters
-        ----------
-        density : array_like (nx * ny,) or (n, nx * ny)
-            As of `solve`.
-
-        Returns
-        -------
-        ndarray, the shape of density
-            Infinite in obstacles and where no way leads to the exit.
-
-        {raises}
+        {density} {returns_potential} {raises}
         """
         cells = self._check_densities(density, "density")
         speed = np.maximum(self.v_max * (1 - cells / self.rho_max), self.min_speed)
@@ -191,11 +174,8 @@ def _corridor(solver):
     return kind, exits, open_x, open_y
 
 
-def _integrate(solver, initial, events, out, *, normalised, done=None):
-    """Integrate each row of initial, see `randsmap.datasets._common`, in groups of the kernel's lanes.
-
-    done(steps) is called with the steps made, of all trajectories.
-    """
+def _integrate(solver, initial, events, out, *, normalised, done=lambda n: None):
+    """Integrate each row of initial, see `_common`, in groups of the kernel's lanes; done(n) counts steps of all."""
     nx, ny = solver.shape
     corridor = *_corridor(solver), solver.dx, solver.dy
     model = solver.dt, solver.v_max, solver.rho_max, solver.min_speed
@@ -214,8 +194,7 @@ def _integrate(solver, initial, events, out, *, normalised, done=None):
             if stopped.is_set():
                 return
             crowd.run(state, work, *corridor, *model, *call, normalised, out)
-            if done is not None:
-                done(int(call[0].sum()) * n)
+            done(int(call[0].sum()) * n)
 
     _common.run_trajectories(group_of_lanes, len(initial), crowd.LANES)
 
@@ -256,14 +235,7 @@ def make_hughes(
         ``parameters`` (n_trajectories, 5): a, wx, wy, xc, yc; ``mask`` (n_cells,): False in the obstacle;
         ``cell_centers`` (n_cells, 2); ``shape``: (nx, ny), cell i * ny + j of a row being at x_i, y_j; ``DESCR``.
 
-    {raises}
-
-    Examples
-    --------
-    >>> from randsmap.datasets import make_hughes
-    >>> crowd = make_hughes(3, 10, random_state=0, t_end=1.0)
-    >>> crowd.data.shape, float(abs(crowd.data.sum(axis=1) - 1).max()) < 1e-14
-    ((30, 10000), True)
+    {raises} {example}
     """
     check_choice(normalization, "normalization", ("before", "after"))
     empty = HughesSolver(n_cells, dt=dt)
@@ -299,7 +271,7 @@ def solve_eikonal(
 ) -> NDArray[np.float64]:
     """Travel times T with |grad T| = slowness and T = 0 at the sources.
 
-    First-order upwind scheme (Godunov) [1]_: with a, b the smaller neighbours of a cell along the two axes, T solves
+    First-order upwind scheme (Godunov): with a, b the smaller neighbours of a cell along the two axes, T solves
     ((T - a)+ / dx)^2 + ((T - b)+ / dy)^2 = slowness^2.
 
     Parameters
@@ -316,7 +288,8 @@ def solve_eikonal(
     obstacles : array_like of bool (nx, ny), default=None
         Cells that nothing crosses.
     method : {"marching", "sweeping"}, default "marching"
-        "sweeping": the fast sweeping method of [1]_, about 5 times slower; the two agree to round-off.
+        "sweeping": the fast sweeping method (H. Zhao, Math. Comp. 74 (2005) 603-627), about 5 times slower; the two
+        agree to round-off.
     out : ndarray, the shape of slowness, default=None
         C-contiguous float64 array for the result.
 
@@ -332,10 +305,6 @@ def solve_eikonal(
     Halving the spacing halves the error (near a point source, as h log(1/h)). Results are the same bits in any batch
     and for any number of threads.
 
-    References
-    ----------
-    .. [1] H. Zhao, A fast sweeping method for eikonal equations, Math. Comp. 74 (2005) 603-627.
-
     Examples
     --------
     >>> import numpy as np, randsmap
@@ -346,7 +315,11 @@ def solve_eikonal(
     >>> randsmap.datasets.solve_eikonal(np.ones((3, 4)), 1.0, exits="right", obstacles=wall)[:, 0]
     array([ 6., inf,  1.])
     """
-    fields, shape = _check_fields(slowness)
+    fields = np.require(real_numbers(slowness, "slowness"), np.float64, ("C", "A"))
+    if fields.ndim not in (2, 3) or 0 in fields.shape[-2:]:
+        expected = "(nx, ny) or (n_fields, nx, ny) with at least one cell"
+        raise ValueError(f"slowness must have shape {expected}, got {fields.shape}")
+    shape, fields = fields.shape, fields.reshape(-1 if fields.size else 0, *fields.shape[-2:])
     dx, dy = _check_pair((spacing, spacing) if isinstance(spacing, numbers.Real) else spacing, "spacing")
     grid = fields.shape[1:]
     layout = FieldShape(grid, Labels.of(slowness, samples=len(shape) == 3))
@@ -408,15 +381,6 @@ def _check_mask(mask: ArrayLike, name: str, shape: tuple[int, ...]) -> NDArray[n
     if mask.shape != tuple(shape):
         raise ValueError(f"{name} must have shape {tuple(shape)}, got {mask.shape}")
     return mask
-
-
-def _check_fields(slowness):
-    fields = np.require(real_numbers(slowness, "slowness"), np.float64, ("C", "A"))
-    if fields.ndim not in (2, 3):
-        raise ValueError(f"slowness must have shape (nx, ny) or (n_fields, nx, ny), got {fields.shape}")
-    if 0 in fields.shape[-2:]:
-        raise ValueError(f"slowness must have at least one cell, got shape {fields.shape}")
-    return fields.reshape(-1 if fields.size else 0, *fields.shape[-2:]), fields.shape
 
 
 def _mark_sources(sources, kind):

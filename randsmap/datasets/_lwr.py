@@ -25,8 +25,9 @@ class LWRSolver:
     """Finite-volume solver of the LWR traffic equation on a periodic road.
 
     Solves rho_t + (v_max rho (1 - rho / rho_max))_x = 0 (paper, Case Study 1) by the high-resolution Godunov scheme in
-    wave-propagation form [1]_: Roe flux with entropy fix and a Lax-Wendroff correction limited by van Leer's function.
-    Fields agree to round-off with PyClaw's classic solver (Riemann solver ``traffic_1D``, order 2, van Leer).
+    wave-propagation form (R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, 2002, chapters 6, 11, 12): Roe
+    flux with entropy fix and a Lax-Wendroff correction limited by van Leer's function. Fields agree to round-off with
+    PyClaw's classic solver (Riemann solver ``traffic_1D``, order 2, van Leer).
 
     Parameters
     ----------
@@ -50,16 +51,10 @@ class LWRSolver:
 
     Notes
     -----
-    *Mass.* Initial densities and face fluxes are rounded to multiples of a quantum, about one ulp of the largest
-    density, so that all sums of the scheme are exact: ``math.fsum(field)`` is the same number at all times t > 0, while
-    no density exceeds the largest initial one by over 5 %.
-
-    *Extrema.* For a Courant number up to 0.4 densities stay between the extremes of the initial data (to round-off;
-    never below zero). Near 1 the scheme itself overshoots, on rough data by some 1e-2 rho_max.
-
-    References
-    ----------
-    .. [1] R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, Cambridge, 2002, chapters 6, 11, 12.
+    Initial densities and face fluxes are rounded to multiples of a quantum, about one ulp of the largest density. All
+    sums of the scheme are then exact: ``math.fsum(field)`` is the same number at all times t > 0, while no density
+    exceeds the largest initial one by over 5 %. For a Courant number up to 0.4 densities stay between the extremes of
+    the initial data (to round-off; never below zero). Near 1 they overshoot, on rough data by some 1e-2 rho_max.
 
     Examples
     --------
@@ -103,7 +98,7 @@ class LWRSolver:
         return _common.solve(partial(_integrate, self), cells, t_end, times, self.dt, np.ndim(initial) == 1)
 
 
-def _integrate(solver, initial, events, out, done=None):
+def _integrate(solver, initial, events, out, done=lambda n: None):
     """Integrate each row of initial, see `randsmap.datasets._common`; done(1) is called after each."""
     limit = max(1, _UPDATES_PER_CALL // solver.n_cells)
 
@@ -118,8 +113,7 @@ def _integrate(solver, initial, events, out, done=None):
             if stopped.is_set():
                 return
             traffic.run(state, aside, solver.courant, solver.rho_max, rounding, *call, out)
-        if done is not None:
-            done(1)
+        done(1)
 
     _common.run_trajectories(trajectory, len(initial))
 
@@ -154,8 +148,8 @@ def make_lwr(
     """Densities of road traffic on a periodic road: the data of the paper's Case Study 1.
 
     Initial densities are bumps a exp(-(x - xc)^2 / (2 w^2)) with a ~ U[0.5, 1.5), w ~ U[0.2, 0.8), xc ~ U[-3, 3), plus
-    noise, clipped at 0, with cells scaled to sum 1 *before* integration by `LWRSolver` (densities of 0.02 to 0.05:
-    shocks form late and move right). Every row sums to 1.
+    noise, clipped at 0. They are scaled to sum 1 *before* integration by `LWRSolver` (densities of 0.02 to 0.05: shocks
+    form late and move right). Every row sums to 1.
 
     Parameters
     ----------
@@ -171,14 +165,7 @@ def make_lwr(
         {snapshots}
         ``parameters`` (n_trajectories, 3): a, w, xc; ``cell_centers`` (n_cells,); ``DESCR``.
 
-    {raises}
-
-    Examples
-    --------
-    >>> from randsmap.datasets import make_lwr
-    >>> lwr = make_lwr(3, 10, random_state=0)
-    >>> lwr.data.shape, float(abs(lwr.data.sum(axis=1) - 1).max()) < 1e-14
-    ((30, 400), True)
+    {raises} {example}
     """
     solver = LWRSolver(n_cells, dt=dt)
     noise, x = check_number(noise, "noise", low=0.0), solver.cell_centers

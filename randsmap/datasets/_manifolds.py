@@ -43,14 +43,7 @@ def make_swiss_roll(
         ``data`` (n_samples, 3); ``coordinates`` (n_samples, 2): the angle theta in radians and the height z;
         ``coordinate_names``; ``DESCR``.
 
-    {raises}
-
-    Examples
-    --------
-    >>> from randsmap.datasets import make_swiss_roll
-    >>> roll = make_swiss_roll(500, random_state=0)
-    >>> roll.data.shape, roll.coordinates.shape
-    ((500, 3), (500, 2))
+    {raises} {example}
     """
     options = {"random_state": random_state, "out": out, "progress": progress}
     about = "Swiss roll", ("theta", "z"), make_swiss_roll.__doc__
@@ -95,12 +88,7 @@ def make_s_curve(
     R is the orthogonal polar factor U V^T of a Gaussian matrix U S V^T: uniformly distributed, and unlike U alone free
     of the signs that an SVD routine happens to choose.
 
-    Examples
-    --------
-    >>> from randsmap.datasets import make_s_curve
-    >>> curve = make_s_curve(500, random_state=0)
-    >>> curve.data.shape, curve.coordinates.shape
-    ((500, 20), (500, 2))
+    {example}
     """
     n_features = check_count(n_features, "n_features", low=3)
     check_count(n_samples, "n_samples")

@@ -45,13 +45,9 @@ consistency : int or None
     None: the model's own `consistency`.""",
     "ignored": "y : ignored",
     "raises_derivatives": """\
-Raises
-------
 sklearn.exceptions.NotFittedError, TypeError, ValueError
     If the decoder is not fitted or has no derivatives, or an argument is not as described.""",
     "raises_derivative": """\
-Raises
-------
 AttributeError
     If the part that decodes has no derivatives.
 sklearn.exceptions.NotFittedError, ValueError, TypeError

@@ -1,8 +1,7 @@
 """Reports: pages of one HTML file each, with the pictures in it, that need nothing else to be read.
 
-`write_model_report` writes one of a model and snapshots: embedding, errors, worst fields, invariants, leverage, and
-what was tuned. The studies' reports (`randsmap.studies`) share its templates, style sheet and pictures. There is no
-script, and whatever comes from a result or a file is escaped. Needs the extra ``studies`` (jinja2, matplotlib).
+The studies' reports (`randsmap.studies`) share its templates, style sheet and pictures. There is no script, and
+whatever comes from a result or a file is escaped. Needs the extra ``studies`` (jinja2, matplotlib).
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from randsmap import plotting
 from randsmap._interface.arrays import as_labels, check_samples
 from randsmap._interface.callers import extrapolation_ignored, public
 from randsmap._interface.fields import field_rows, flattened, named
+from randsmap._interface.texts import shared_texts
 from randsmap._io.files import save_arrays, write_atomically
 from randsmap._linalg.rows import Rows
 from randsmap._linalg.scales import error_scales, in_norm
@@ -83,6 +83,7 @@ _PARTS = {
 }
 
 
+@shared_texts
 def write_model_report(
     model: Any,
     snapshots: ArrayLike,
@@ -99,7 +100,7 @@ def write_model_report(
     """Write a report of a model on snapshots: one HTML file that needs nothing else.
 
     It shows the embedding, the errors, the worst fields and their reconstructions, errors of the mass or of other
-    invariants, the leverage, and the tuned values.
+    invariants, the leverage, and the tuned values. `randsmap.plotting` draws its pictures one by one.
 
     Parameters
     ----------
@@ -132,22 +133,13 @@ def write_model_report(
     ImportError
         If jinja2 is not installed. Without matplotlib the report has no pictures and says what to install.
 
-    See Also
-    --------
-    randsmap.plotting : The pictures, one by one.
-
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> import numpy as np, randsmap
-    >>> from randsmap.reports import write_model_report
-    >>> x = np.linspace(0, 1, 50)
-    >>> bumps = np.exp(-((x - np.linspace(0.3, 0.7, 40)[:, None]) / 0.1) ** 2)
-    >>> bumps /= bumps.sum(axis=1, keepdims=True)
+    {bumps}
     >>> model = randsmap.ManifoldModel(randsmap.DiffusionMaps(1), randsmap.RANDSMAPDecoder(random_state=0)).fit(bumps)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = write_model_report(model, bumps, pathlib.Path(folder, "report.html"))
-    ...     path.name
+    ...     randsmap.reports.write_model_report(model, bumps, pathlib.Path(folder, "report.html")).name
     'report.html'
     """
     template = page_template("randsmap.reports", "model.html")
@@ -162,7 +154,12 @@ def write_model_report(
     labels = None if groups is None else as_labels(groups)
     if labels is not None and labels.shape != (n,):
         raise ValueError(f"groups must have a label for each of {n} snapshots, got shape {labels.shape}")
-    shape = _checked_shape(getattr(model, "field_shape_", None) if shape is None else shape, M)
+    shape = getattr(model, "field_shape_", None) if shape is None else shape
+    if shape is not None:  # that is drawn: (ny, nx), after an index into the axes before; None of a line
+        shape, given = plotting.plot_shape(shape), shape
+        if int(np.prod(shape)) != M:
+            raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, given))}")
+        shape = shape if len(shape) > 1 else None
     if mesh is not None:
         plotting.check_mesh(mesh, M, "a field")
     latents, given = None, model
@@ -199,16 +196,6 @@ def write_model_report(
         pictures=drawn(lambda: model_pictures(model, found, labels, worst, shape, mesh), figures),
         command=command,
     )
-
-
-def _checked_shape(shape: Sequence[int] | None, M: int) -> tuple[int, ...] | None:
-    """The shape that is drawn of a field: (ny, nx), after an index into the axes before; None of a line."""
-    if shape is None:
-        return None
-    drawn = plotting.plot_shape(shape)
-    if int(np.prod(drawn)) != M:
-        raise ValueError(f"shape must have the {M} cells of a field, got {' x '.join(map(str, shape))}")
-    return drawn if len(drawn) > 1 else None
 
 
 # --- figures of the model ------------------------------------------------------------------------
@@ -252,7 +239,11 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
         Y = np.asarray(model.transform(named(model, F))) if latents is None else latents[start:stop]
         F_hat = decoded_rows(model, Y, F)
         extremes = np.transpose([F.min(axis=1), F_hat.min(axis=1), F.max(axis=1), F_hat.max(axis=1)])
-        parts.append((Y, _norms(F, weights), _norms(F_hat - F, weights), _invariant_errors(F, F_hat, C), extremes))
+        scale = abs(F) @ abs(C)
+        broken = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
+        # of fields near the largest numbers a sum may overflow: that is an infinite error
+        broken = np.nan_to_num(broken, nan=np.inf).max(axis=1)
+        parts.append((Y, _norms(F, weights), _norms(F_hat - F, weights), broken, extremes))
     Y, sizes, distances, invariants, extremes = map(np.concatenate, zip(*parts, strict=True))
     if not sizes.any() and distances.any():
         raise ValueError("snapshots are 0 in every cell: errors have nothing to be relative to")
@@ -260,18 +251,8 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
     examined, leverage, limit = some_rows(l2, MOST_EXAMINED), None, np.nan
     if hasattr(model, "leverage") and leverage_cost(decoding_part(model)) <= 1e12:  # more would take minutes
         leverage, limit = np.asarray(model.leverage(Y[examined])), float(model.leverage_limit_)
-    return Evaluation(
-        snapshots=rows,
-        latents=Y,
-        l2=l2,
-        linf=linf,
-        invariants=invariants,
-        n_invariants=n_invariants,
-        ranges=(*extremes[:, :2].min(axis=0), *extremes[:, 2:].max(axis=0)),
-        examined=examined,
-        leverage=leverage,
-        limit=limit,
-    )
+    ranges = (*extremes[:, :2].min(axis=0), *extremes[:, 2:].max(axis=0))
+    return Evaluation(rows, Y, l2, linf, invariants, n_invariants, ranges, examined, leverage, limit)
 
 
 def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
@@ -300,21 +281,9 @@ def _norms(F, weights):
     return np.transpose([np.linalg.norm(in_norm(F, weights), axis=1), np.linalg.norm(F, np.inf, axis=1)])
 
 
-def _invariant_errors(F, F_hat, C):
-    # of fields near the largest numbers a sum may overflow: that is an infinite error
-    scale = abs(F) @ abs(C)
-    errors = abs(F_hat @ C - F @ C) / np.where(scale > 0, scale, 1.0)
-    return np.nan_to_num(errors, nan=np.inf).max(axis=1)
-
-
 # --- pictures, by the functions of `randsmap.plotting` ------------------------------------------------
 def model_pictures(
-    model: Any,
-    found: Evaluation,
-    groups: NDArray[Any] | None,
-    worst: list[int],
-    shape: tuple[int, ...] | None,
-    mesh: tuple[ArrayLike, ArrayLike] | None,
+    model: Any, found: Evaluation, groups: Any, worst: list[int], shape: Any, mesh: Any
 ) -> Iterator[dict[str, Any]]:
     """Errors, fields of the rows `worst`, embedding, leverage, invariants; shape and mesh are None for lines."""
     yield _errors(found, groups)
@@ -341,8 +310,9 @@ def _errors(found, groups):
     panels = [plotting.new_axes((width, 2.8)) for width in (WIDE, NARROW)]
     for _, ax in panels:
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
-    along = "the rows of the snapshots" if groups is None else "the rows of each group"
-    caption = f"Errors of the decoded snapshots along {along}."
+    caption = (
+        f"Errors of the decoded snapshots along the rows of {'the snapshots' if groups is None else 'each group'}."
+    )
     return picture("Errors", caption, *(figure for figure, _ in panels))
 
 
@@ -574,9 +544,7 @@ def _value(value: Any) -> str:
         if value.size > 12 or value.ndim > 1:
             return f"array of shape {value.shape}"
         return ", ".join(map(_value, value.tolist()))
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.4g}"
-    return str(value)
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
 def _trials(decoder: Any) -> tuple[int, _Table] | None:

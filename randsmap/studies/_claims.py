@@ -1,10 +1,7 @@
 """Verdicts on the paper's testable sentences, computed from the studies' rows.
 
-``data/claims.toml`` has the sentences, each with rows (case, measure, relation, number) that make it true. The same
-rows on the paper's own tables show which sentences those tables do not support either.
-
-A verdict is "holds" (in every data set that the sentence is about), "does not hold" (one counterexample is enough) or
-"cannot be compared" (figures are missing; the reason is given).
+``data/claims.toml`` has the sentences, each with the rows (case, measure, relation, number) that make it true. A
+sentence "holds" in every data set that it is about, "does not hold" for one counterexample, or "cannot be compared".
 """
 
 from __future__ import annotations
@@ -18,17 +15,8 @@ from typing import Any
 import numpy as np
 
 from randsmap.reports import percent
-from randsmap.studies._result import (
-    QUANTITIES,
-    Row,
-    StudyResult,
-    case_text,
-    data_file,
-    features_text,
-    markdown_row,
-    paper_rows,
-    slot,
-)
+from randsmap.studies import _result
+from randsmap.studies._result import QUANTITIES, Row, StudyResult, case_text, documented, features_text, slot
 
 HOLDS, FAILS, UNKNOWN = "holds", "does not hold", "cannot be compared"
 _NAMES = {"swiss_roll": "Swiss roll", "s_curve": "S-curve", "lwr": "traffic", "mri": "images", "hughes": "crowd"}
@@ -47,7 +35,7 @@ _Key = tuple[str, str, float | None]  # split, decoder, P / N
 
 def read_claims() -> list[Claim]:
     """The claims with the keys of the data file; names of groups are replaced by what is in them."""
-    table = tomllib.loads(data_file("claims.toml"))
+    table = tomllib.loads(_result.data_file("claims.toml"))
 
     def expand(about: dict[str, Any], key: str) -> None:
         names = about.get(key, [])
@@ -65,12 +53,11 @@ def read_claims() -> list[Claim]:
 def judge(results: Sequence[StudyResult], *, missing: bool = True) -> list[Claim]:
     """The claims about data sets of the results, without the user's own, in the order of the paper's argument.
 
-    A data set that is not among the results leaves a claim about it open if `missing`, else the others alone decide.
-    Three more keys: "verdict", "measured" (the figures, or why they cannot be compared) and "paper" (the verdict of the
-    same tests on the paper's own tables).
+    Three more keys: "verdict", "measured" (figures, or why there are none) and "paper" (its own tables' verdict).
+    If not `missing`, data sets without results are left out of a claim.
     """
     ours = _by_size(row for result in results if result.options.get("data") is None for row in result.rows)
-    paper = _by_size(paper_rows(), is_paper=True)
+    paper = _by_size(_result.paper_rows(), is_paper=True)
     claims = [claim for claim in read_claims() if not ours.keys().isdisjoint(claim["datasets"])]
     for claim in claims:
         datasets = [d for d in claim["datasets"] if missing or d in ours]
@@ -180,8 +167,8 @@ def _evaluate_steps(test, rows, splits):
 
 
 def _holds(test, values, reference=1.0):
-    bound = np.asarray(test["number"]) * reference
-    return all(_RELATIONS[test["relation"]](value, bound) for value in values)
+    holds, bound = _RELATIONS[test["relation"]], np.asarray(test["number"]) * reference
+    return all(holds(value, bound) for value in values)
 
 
 def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) -> dict[_Key, float]:
@@ -218,26 +205,15 @@ def _figure(values, key, test):
     return f"{_value(values[key], test)} of {_row_name(key)}"
 
 
+@documented
 def claims_markdown(results: Sequence[StudyResult]) -> str:
     """The verdicts as a Markdown table, for documents.
 
-    Parameters
-    ----------
-    results : sequence of StudyResult
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> from randsmap.studies import claims_markdown
-    >>> claims_markdown([]).splitlines()[0][:24]
-    '| the paper says | where'
+    {results} {returns_text} {example}
     """
     header = ("the paper says", "where", "it holds if", "verdict", "measured", "by the paper's own tables")
-    lines = [markdown_row(header), "|" + "---|" * len(header)]
+    lines = [_result.markdown_row(header), "|" + "---|" * len(header)]
     for claim in judge(results):
         cells = [claim[key] for key in ("where", "criterion", "verdict", "measured", "paper")]
-        lines.append(markdown_row([f"\u201c{claim['quote']}\u201d", *cells], bold=3))
+        lines.append(_result.markdown_row([f"\u201c{claim['quote']}\u201d", *cells], bold=3))
     return "\n".join(lines) + "\n"

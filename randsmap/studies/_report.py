@@ -1,8 +1,6 @@
 """Reports of studies: one HTML file each, and an index over several, from the pages in ``templates``.
 
-A report is a summary, with all else folded below it: claims by their verdicts, tables, figures, readings. Without
-matplotlib it has no pictures and says what to install. A picture whose arrays a study lacks is left out. If a study has
-more decoders than can be distinguished, the best of each kind is shown.
+Without matplotlib they have no pictures. A picture whose arrays a study lacks is left out.
 """
 
 from __future__ import annotations
@@ -20,20 +18,9 @@ import numpy as np
 
 from randsmap import plotting
 from randsmap.reports import NARROW, WIDE, drawn, page_template, percent, picture, write_page
+from randsmap.studies import _result
 from randsmap.studies._claims import FAILS, HOLDS, UNKNOWN, Claim, judge
-from randsmap.studies._result import (
-    PERCENTILES,
-    StudyResult,
-    best_rows,
-    case_text,
-    documented,
-    features_text,
-    legend,
-    slot,
-    split_tables,
-    summary_text,
-    table_text,
-)
+from randsmap.studies._result import StudyResult, best_rows, case_text, documented, features_text, slot
 
 REPORT, INDEX = "report.html", "index.html"
 # the verdicts in the order of the page, and their classes in the style sheet
@@ -65,7 +52,7 @@ def write_report(
 ) -> Path:
     """Write the report of a study into a folder.
 
-    {result} {folder} {figures} {returns_page} {no_jinja} {run}
+    {result} {folder} {figures} {returns_page} {raises_import} {example}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     studies.write_report(result, folder).name
     'report.html'
@@ -80,14 +67,16 @@ def write_report(
         parts=[
             {
                 "name": f"N = {part[1:]}",
-                "summary": summary_text(result.part_rows(part)),
-                "tables": [(title, table_text(rows)) for title, rows in split_tables(result.part_rows(part))],
+                "summary": _result.summary_text(result.part_rows(part)),
+                "tables": [
+                    (title, _result.table_text(rows)) for title, rows in _result.split_tables(result.part_rows(part))
+                ],
                 "pictures": drawn(partial(part_pictures, result, part), figures),
             }
             for part in result.part_names
         ],
         verdicts=_by_verdict(claims),
-        legend=legend(result.rows),
+        legend=_result.legend(result.rows),
         edges=_edges(result),
     )
 
@@ -104,11 +93,11 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 
     Parameters
     ----------
-    results : sequence of StudyResult
+    {results}
     folder : path
         The folder that holds the studies' folders. Reports are linked if they are there.
 
-    {returns_page} {no_jinja} {run}
+    {returns_page} {raises_import} {example}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     studies.write_index([result], folder).name
     'index.html'
@@ -284,7 +273,7 @@ def _accuracy_against_time(rows):
 
 def _marks(ax, rows, heights, quantity, **style):
     """Medians with bars to their percentiles, where there are any."""
-    figures = [[row[f"{quantity}_{name}"] for name in PERCENTILES] for row in rows]
+    figures = [[row[f"{quantity}_{name}"] for name in _result.PERCENTILES] for row in rows]
     middle, low, high = np.array(figures, dtype=float).T  # None becomes NaN, which is not drawn
     bars = np.maximum([middle - low, high - middle], 0)
     return ax.errorbar(np.maximum(middle, 1e-17), heights, xerr=bars, fmt="o", **style)

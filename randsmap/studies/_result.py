@@ -1,8 +1,7 @@
 """What a study leaves in its folder: the finished pieces, then the arrays of its figures and its table.
 
-A piece is a dict of arrays in an .npz file, with which an interrupted study goes on where it stopped. A file is read
-only if its checksum is right. The guide Reports lists the keys of rows and arrays. The table, our figures next to the
-paper's, is shown on the terminal and written as CSV and as Markdown.
+A piece is a dict of arrays in an .npz file that is read only if its checksum is right. The guide Reports lists the keys
+of rows and arrays.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would b
 
 _TEXTS: dict[str, Any] = {
     "result": "result : StudyResult",
+    "results": "results : sequence of StudyResult",
+    "returns_text": "str\n    Lines.",
     "folder": "folder : path\n    Created if missing.",
-    "path": "path : path\n    It is replaced as a whole, or not at all.",
     "figures": "figures : path, default=None\n    Folder for pictures as PDF files, whose arrays are in figures.npz.",
     "rows": "rows : list of dict\n    Such as `StudyResult.rows`.",
-    "unwritten": "Raises\n------\nOSError\n    If a file cannot be written.",
-    "returns_page": "Returns\n-------\nPath\n    The file, written whole or not at all.",
-    "no_jinja": "Raises\n------\nImportError\n    If jinja2 is not installed.",
+    "returns_page": "Path\n    The file, written whole or not at all.",
+    "raises_import": "ImportError\n    If jinja2 is not installed.",
     "study": """\
 Returns
 -------
@@ -51,22 +50,20 @@ Examples
 >>> from randsmap import studies
 >>> studies.hughes_study().sizes, studies.s_curve_study().encoder.n_components
 (((5000, 5000, 20000),), 2)""",
-    "run": """\
-Examples
---------
->>> import pathlib, tempfile
+    "example": """\
+>>> import tempfile
 >>> from randsmap import studies
 >>> study = studies.s_curve_study()
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     result = studies.run_study(study, out=folder, quick=True, decoders=["POD"], progress=False)
-...     studies.write_csv(result.rows, pathlib.Path(folder, "table.csv"))
-...     studies.write_markdown(result, pathlib.Path(folder, "table.md"))
 ...     studies.load_result(folder).rows == result.rows
 True
->>> result.part_names, studies.table_text(result.part_rows("N1000", "test"))[0][:2]
-(['N1000'], ('decoder', 'P/N'))
->>> studies.format_table(result.rows, studies.terminal_width()).splitlines()[0]
-'N = 1000, training set'""",
+>>> result.part_names, len(result.part_rows("N1000", "test"))
+(['N1000'], 1)
+>>> studies.format_table(result.rows).splitlines()[0]
+'N = 1000, training set'
+>>> studies.claims_markdown([result]).splitlines()[0][:24]
+'| the paper says | where'""",
 }
 documented = partial(document, texts=_TEXTS)
 
@@ -94,7 +91,7 @@ class StudyResult:
     rows : list of dict
     arrays : dict of str to ndarray
 
-    {run}
+    {example}
     """
 
     name: str
@@ -159,16 +156,15 @@ def load_result(folder: str | os.PathLike[str]) -> StudyResult:
     ValueError
         If the folder holds no finished study or its files are damaged.
 
-    {run}
+    {example}
     """
     folder = Path(folder)
     try:
         about = json.loads((folder / "result.json").read_text())
         return StudyResult(**about, arrays=read_arrays(folder / "figures.npz"))
     except FileNotFoundError as error:
-        raise ValueError(
-            f"{folder} holds no finished study ({Path(error.filename).name} is missing); run the study"
-        ) from None
+        missing = f"{Path(error.filename).name} is missing"
+        raise ValueError(f"{folder} holds no finished study ({missing}); run the study") from None
     except Exception as error:  # zip, zlib, JSON and NumPy each have their own for a damaged file
         raise ValueError(f"{folder} is damaged ({error}); run the study again") from None
 
@@ -386,12 +382,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
         Characters of a line: columns that do not fit are left out and listed, then names are cut. By default
         `terminal_width`.
 
-    Returns
-    -------
-    str
-        Lines, with a legend at the end.
-
-    {run}
+    {returns_text} {example}
     """
     width = terminal_width() if width is None else width
     tables = split_tables(rows)
@@ -460,9 +451,7 @@ def write_markdown(result: StudyResult, path: Path) -> None:
 
 
 # what Markdown and HTML would read as marks
-_MARKDOWN = str.maketrans(
-    {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " ", **{mark: f"\\{mark}" for mark in "\\|`*_"}}
-)
+_MARKDOWN = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " "} | {c: f"\\{c}" for c in "\\|`*_"})
 
 
 def markdown_row(cells: Iterable[str], bold: int | None = None) -> str:

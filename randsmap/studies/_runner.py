@@ -1,7 +1,4 @@
-"""Run a study: its data and splits, then for every decoder and feature count tune, fit, test.
-
-Each finished piece (latents, tuning of a decoder, one run) is a file, so that an interrupted study can go on.
-"""
+"""Run a study: its data and splits, then for every decoder and feature count tune, fit, test; each piece is a file."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse.linalg
@@ -27,24 +24,12 @@ from randsmap._linalg.distances import gaussian_kernel, gaussian_of_data
 from randsmap._linalg.scales import median_norm
 from randsmap._linalg.svd import low_rank
 from randsmap.metrics import conservation_error, field_norms, scaled_l2, scaled_linf
-from randsmap.studies._result import (
-    MAX_SHOWN,
-    PERCENTILES,
-    QUANTITIES,
-    Piece,
-    Row,
-    StudyResult,
-    documented,
-    open_pieces,
-    save_result,
-    stored,
-    with_paper,
-)
+from randsmap.studies import _result
+from randsmap.studies._result import MAX_SHOWN, PERCENTILES, QUANTITIES, Piece, Row, StudyResult, documented, stored
 from randsmap.studies._study import NOTES, DecoderCase, Sizes, Study, Values, quick_form, user_study
 from randsmap.tuning._autotune import chosen_encoder
 from randsmap.tuning._search import on_edge
 
-T = TypeVar("T")
 PAPER_RUNS = 100  # draws of the features over which the paper's tables have medians
 
 
@@ -78,18 +63,15 @@ def run_study(
         Independent draws of the features, over which medians are taken; None: 100. Runs already done are kept.
     decoders : sequence of str, default=None
         Labels of the decoders to run; by default all.
-    seed : int, default=0
-        Fixes the data, the split and all draws.
-    feature_seed : int, default=None
-        Seed of the features of the runs; data, split and tuned values depend on `seed` only.
+    seed, feature_seed : int, default=0, None
+        Seeds of everything, and of the features of the runs (None: `seed`).
     split : {"random", "trajectory"}, default="random"
         "random" is the paper's split: neighbouring times of one trajectory are in training and test set.
     data : path, default=None
         File of your own snapshots (n, n_cells) instead of the study's data, split in the same fractions.
-    training_form : bool, default=None
-        Whether to run the paper's closed form too; by default as the study says.
-    searched : bool, default=None
-        Whether to run the decoders that are searched for by held-out errors too; by default unless `quick`.
+    training_form, searched : bool, default=None
+        Whether to run the paper's closed form too (None: as the study says), and the decoders that are searched for by
+        held-out errors (None: unless `quick`).
     command : str, default=""
         Command line to be named in the result.
     progress : bool, default=True
@@ -105,7 +87,7 @@ def run_study(
     ValueError
         If `out` holds the pieces of another configuration, an argument is not valid, or the data do not suit the study.
 
-    {run}
+    {example}
     >>> [row["split"] for row in result.rows]
     ['train', 'test']
     """
@@ -129,7 +111,7 @@ def run_study(
         raise ValueError(f"{data or f'the data of {study.name}'} have no trajectories: only split='random' is possible")
     # nothing is written before all arguments are checked
     chosen = _chosen(study, options)
-    pieces = open_pieces(out, _configuration(study, options))
+    pieces = _result.open_pieces(out, _configuration(study, options))
     if fields is None:
         fields, about = _load_data(study, out, options["seed"], progress)
     rows, arrays, findings = _run_parts(study, chosen, fields, about, options, pieces, if_asked(progress))
@@ -143,10 +125,10 @@ def run_study(
         command=command,
         date=datetime.date.today().isoformat(),
         version=randsmap.__version__,
-        rows=with_paper(rows, paper=data is None),
+        rows=_result.with_paper(rows, paper=data is None),
         arrays=arrays,
     )
-    save_result(result, out)
+    _result.save_result(result, out)
     return result
 
 
@@ -242,7 +224,7 @@ def seed_for(seed: int, *path: int) -> int:
     return int(np.random.SeedSequence((seed, *path)).generate_state(1)[0])
 
 
-def timed(call: Callable[[], T]) -> tuple[T, float]:
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """Result of the call, and the seconds it took."""
     start = time.perf_counter()
     result = call()
@@ -253,8 +235,7 @@ def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.int
     """Rows for training, validation and testing, drawn at random (paper, App. D)."""
     if sum(sizes) != n_samples:
         raise ValueError(f"split {sizes} does not add up to {n_samples} samples")
-    order = np.random.RandomState(seed).permutation(n_samples)
-    return np.split(order, np.cumsum(sizes)[:-1])
+    return np.split(np.random.RandomState(seed).permutation(n_samples), np.cumsum(sizes)[:-1])
 
 
 def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
@@ -288,10 +269,7 @@ def sample_errors(F: Values, F_hat: Values, references: tuple[float, float], con
 def harmonics_map(
     Y: Values, F: Values, Y_new: Values, F_new: Values, *, weights: Sequence[float], ranks: Sequence[int]
 ) -> Values:
-    """Mean relative L2 validation error of double diffusion maps over w_2 and r, the paper's map (Figs. DM_GH_tuning).
-
-    The weights w_2 are kernel widths in units of the median distance; the ranks r ascend, below the number of points.
-    """
+    """Mean relative L2 validation error of DDM over kernel widths w_2 and ascending ranks r (Figs. DM_GH_tuning)."""
     start = np.random.RandomState(0).standard_normal(len(Y))  # so that the same bits come out again
     errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F))
     for i, weight in enumerate(weights):
@@ -313,9 +291,8 @@ def harmonics_map(
 # --- one split of the data ----------------------------------------------------------------------------
 def fractions(case: DecoderCase, quick: bool) -> tuple[float | None, ...]:
     """P / N of a decoder with random features, as in the paper; None for another."""
-    if not case.draws_features:
-        return (None,)
-    return (0.25,) if quick else (1.0, 0.5, 0.25)
+    counts = (0.25,) if quick else (1.0, 0.5, 0.25)
+    return counts if case.draws_features else (None,)
 
 
 def n_steps(case: DecoderCase, study: Study, options: dict[str, Any]) -> int:
@@ -331,18 +308,7 @@ def _tuning_draws(case, study):
 class Part:
     """The chosen decoders of a study on one split of its data; `update(n)` counts the steps that are done."""
 
-    def __init__(
-        self,
-        study: Study,
-        chosen: Sequence[DecoderCase],
-        data: Values,
-        about: dict[str, Any],
-        sizes: Sizes,
-        *,
-        options: dict[str, Any],
-        pieces: Path,
-        update: Callable[..., object],
-    ) -> None:
+    def __init__(self, study, chosen, data, about, sizes, *, options, pieces, update):
         # rows of a view of the mapping are plain arrays
         self._study, self._chosen, self._data, self._about = study, chosen, np.asarray(data), about
         self._options, self._pieces, self._update = options, pieces, update
@@ -363,8 +329,7 @@ class Part:
         self._F_train, self._F_validation = self._data[rows[0]], self._data[rows[1]]
         # of the fields that are not empty
         self._references = median_norm(field_norms(self._F_train)), median_norm(field_norms(self._F_train, "linf"))
-        self._latents: dict[str, Piece] = {}
-        self._encoders: dict[str, Any] = {}
+        self._latents, self._encoders = {}, {}
         # {label: {P / N: (the tuned value, its seconds and the errors of the grid; the piece of each run)}}
         self._done: dict[str, dict[float | None, tuple[tuple[Any, float, Any], list[Piece]]]] = {}
 

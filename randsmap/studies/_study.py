@@ -45,18 +45,12 @@ class DecoderCase:
     encoder : transformer, "autotune" or None, default=None
         "autotune": the encoder that `autotune` chooses for the training fields, with as many latents as the study's
         encoder. None: the study's encoder.
-    tuned_as : str or None, default=None
-        Label of the case whose tuned value, and tuning time, this case takes over.
-    by_map : bool, default=False
-        Whether it is tuned by the study's (w_2, r) map of DDM, at the decoder's rank.
-    paper_label : str or None, default=None
-        Label of the paper's row to compare with. None: `label`, unless `extra`.
-    extra : bool, default=False
-        Whether the paper lacks this decoder.
-    training_form : bool, default=False
-        Whether it is the paper's closed form, which constrains the training points only.
-    searched : bool, default=False
-        Whether the decoder, or the encoder too, is found by held-out errors of the training set.
+    tuned_as, paper_label : str or None, default=None
+        Labels of the case whose tuned value, and tuning time, this case takes over, and of the paper's row to compare
+        with (None: `label`, unless `extra`).
+    by_map, extra, training_form, searched : bool, default=False
+        Whether it is tuned by the study's (w_2, r) map of DDM at the decoder's rank, or is not in the paper. Whether it
+        is the paper's closed form, which constrains the training points only, or is found by held-out errors.
 
     Examples
     --------
@@ -107,10 +101,8 @@ class Study:
 
     Parameters
     ----------
-    name : str
-        On the command line, and of the default folder.
-    dataset : str
-        In the table; the paper's rows are found by it.
+    name, dataset : str
+        On the command line, and in the tables, the paper's too.
     make_data : callable
         ``make_data(random_state=, out=, progress=, **data_options)`` writes the fields (n_samples, n_cells) to the .npy
         file `out` and returns a Bunch that describes them.
@@ -130,21 +122,17 @@ class Study:
         Arguments of `make_data`, and those that a quick run changes.
     quick_sizes : tuple or None, default=None
         Splits of a quick run. None: as `sizes`.
-    tuning_draws : int, default=3
-        Feature draws over which a candidate's error is averaged in tuning.
-    tuning_samples : int or None, default=None
-        Validation samples for tuning. None: all.
+    tuning_draws, tuning_samples : int, default=3, None
+        Feature draws over which a candidate's error is averaged in tuning, and validation samples (None: all).
     tuning_left_out : float or None, default=None
         Candidates, except k-NN, are compared in the leading modes of the training fields, all but this fraction of the
         energy. None: on the fields.
-    training_form : bool, default=True
-        Whether the paper's closed form is run by default.
     ranks : tuple of int, default=(2, 3, 5, 8, 13, 18, 25, 35, 50, 75, 100)
         Numbers of harmonics in the (w_2, r) map of DDM.
     starred : (float, int) or None, default=None
         (w_2, r) of the star in the paper's map.
-    has_trajectories : bool, default=False
-        Whether the data have ``trajectories`` to split by.
+    training_form, has_trajectories : bool, default=True, False
+        Whether the paper's closed form is run by default, and the data have ``trajectories`` to split by.
     check_embedding : callable or None, default=None
         ``check_embedding(latents, about, rows)`` returns sentences for the notes.
 
@@ -349,10 +337,7 @@ class View:
 
 
 def summary_statistics(F: Values, axes: Sequence[Values]) -> Values:
-    """Mean, variance and skewness of densities F (n, n_cells) along each axis (paper, Figs. LWR_data, Hughes_data).
-
-    NaN where negative values make a variance or a mass that is not positive. Densities need not be normalised.
-    """
+    """Mean, variance and skewness of densities F (n, n_cells) along each axis; NaN if mass or variance are not > 0."""
     F = np.asarray(F).reshape(len(F), *map(len, axes))
     columns = []
     with np.errstate(invalid="ignore", divide="ignore"):
