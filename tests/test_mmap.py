@@ -344,7 +344,7 @@ def test_command_line(tmp_path, small, capsys):
     names = {name: str(tmp_path / name) for name in ("F.npy", "m.npz", "Y.npy", "G.npy", "e.csv")}
     assert main(["fit", names["F.npy"], "--out", names["m.npz"], "--n-features", "50", "--encoder-samples", "90"]) == 0
     captured = capsys.readouterr()
-    assert "tuned slope" in captured.out and "checking: " in captured.err and "encoding: " in captured.err
+    assert "(tuned)" in captured.out and "checking: " in captured.err and "encoding: " in captured.err
     assert main(["encode", names["m.npz"], names["F.npy"], "--out", names["Y.npy"]]) == 0
     assert main(["decode", names["m.npz"], names["Y.npy"], "--out", names["G.npy"]]) == 0
     assert "decoding: " in capsys.readouterr().err

@@ -72,7 +72,8 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
 
         {raises}
         """
-        return self._in_shape(self._encoding.jacobian(self._checked(X)))
+        F = self._checked(X)  # which an encoder without fit refuses, too
+        return self._in_shape(self._encoding.jacobian(F))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
         """Products of the derivatives with vectors: how the latents move as the fields change by v.
