@@ -386,6 +386,7 @@ static void read_error_bar(sections *s, randsmap_decoder *r)
         s->bad = !(fabs(r->error_law[i]) < 1e150)
                  || (i % columns == RK_LAW_NEAR && !(r->error_law[i] >= 1 && r->error_law[i] <= RK_MOST_NEAR
                                                      && r->error_law[i] <= (double)n))
+                 || (i % columns == RK_LAW_NORM && !(r->error_law[i] > 0))
                  || (i % columns >= RK_LAW && i % columns < RK_LAW + d && !(r->error_law[i] > 0));
 }
 
