@@ -129,8 +129,8 @@ def test_import_is_lazy():
 
 
 def test_the_first_fit_loads_few_modules_more_than_scikit_learn():
-    # counted, not timed; the modules named first are those that scikit-learn's own base loads in one version or another;
-    # Cython's own module has a number of its version
+    # counted, not timed; the modules named first are those that scikit-learn's own base loads in some version, and
+    # Cython's module has its version in its name
     code = (
         "import sys, scipy.linalg, scipy.optimize, scipy.sparse.csgraph, scipy.spatial.distance\n"
         "import sklearn.base, sklearn.utils.metaestimators\n"

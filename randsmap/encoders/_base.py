@@ -72,7 +72,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
 
         {raises}
         """
-        F = self._checked(X)  # which an encoder without fit refuses, too
+        F = self._checked(X)  # before the encoding is read: an encoder without fit is refused
         return self._in_shape(self._encoding.jacobian(F))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:
