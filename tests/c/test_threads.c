@@ -3,7 +3,7 @@
 #include "image_examples.h"
 #include <pthread.h>
 
-enum { THREADS = 4, ROUNDS = 40, ROWS = 9, NUMBERS = (2 * ROWS + 1) * M + D * M + ROWS * D + D };
+enum { THREADS = 4, ROUNDS = 40, ROWS = 9, MOST_D = D + 1, NUMBERS = (2 * ROWS + 1 + MOST_D) * M + (ROWS + 1) * MOST_D };
 
 typedef struct {
     const randsmap_decoder *decoder;
@@ -19,21 +19,21 @@ static void compute(const randsmap_decoder *decoder, double *out)
     randsmap_info_t info;
     info.size = sizeof info;
     randsmap_info(decoder, &info);
-    double y[ROWS * D], u[M], *m = allocate((size_t)(ROWS * info.n_invariants + 1) * sizeof *m);
-    for (int i = 0; i < ROWS * D; i++)
+    double y[ROWS * MOST_D], u[M], *m = allocate((size_t)(ROWS * info.n_invariants + 1) * sizeof *m);
+    for (int i = 0; i < ROWS * MOST_D; i++)
         y[i] = 0.1 * i - 0.7;
     for (int i = 0; i < ROWS * info.n_invariants; i++)
         m[i] = i % info.n_invariants == 0 ? 1.5 : 3;
     for (int i = 0; i < M; i++)
         u[i] = cos(i);
     memset(out, 0, NUMBERS * sizeof *out);
-    double *fields = out, *valued = fields + ROWS * M, *one = valued + ROWS * M, *J = one + M, *z = J + D * M;
+    double *fields = out, *valued = fields + ROWS * M, *one = valued + ROWS * M, *J = one + M, *z = J + MOST_D * M;
     double *work = allocate((size_t)randsmap_work(decoder, ROWS) * sizeof *work);
     randsmap_decode(decoder, y, ROWS, fields, work);
     randsmap_decode_values(decoder, y, m, ROWS, valued, work);
-    randsmap_decode_jvp(decoder, y, NULL, D, one, J, work);
+    randsmap_decode_jvp(decoder, y, NULL, (ptrdiff_t)info.n_components, one, J, work);
     randsmap_encode(decoder, fields, ROWS, z, work);
-    randsmap_vjp(decoder, y, u, z + ROWS * D, work);
+    randsmap_vjp(decoder, y, u, z + ROWS * MOST_D, work);
     free(work), free(m);
 }
 
