@@ -152,6 +152,8 @@ def values_of(owner, method, argument):
         found.update(VALUES["at"])
     if owner == "ShiftRegistration" and at:
         found.update(X=np.column_stack([AT[:, 0], AT]), V=np.column_stack([AT[:, 0], AT]))
+    if owner == "ShiftRegistration" and method == "freeze":
+        found.update(latents=np.column_stack([LATENTS[:, 0], LATENTS]))
     if method in ("velocity", "condition"):
         found.update(y=AT[0])
     if owner == "QuantileRegistration":  # of fields on a line
@@ -247,7 +249,7 @@ def arrays_of(result):
     elif isinstance(result, randsmap.SampledModel):
         yield result.cells
     elif isinstance(result, (randsmap.FrozenDecoder, randsmap.FrozenModel)):
-        yield result.predict(AT)
+        yield result.predict(np.resize(AT, (L, result.n_components)))
     elif isinstance(result, randsmap.HughesSolver):
         yield from (result.mask, result.exit)
     elif hasattr(result, "fields"):

@@ -118,10 +118,10 @@ class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeatu
             out[:] = fields.reshape(out.shape)
         return with_error(out, self, Y, return_error, coverage)
 
-    def split(self, X: Any) -> tuple[_Values, _Values]:
+    def split(self, X: Any, name: str = "X") -> tuple[_Values, _Values]:
         """The registration's own latents (n, n_own), and those of the model inside."""
         check_fitted(self, "model_")
-        X = as_array(latents_of(X, self), "X", min_rows=0, min_columns=self.n_own + 1)
+        X = as_array(latents_of(X, self, name), name, min_rows=0, min_columns=self.n_own + 1)
         return X[:, : self.n_own], np.ascontiguousarray(X[:, self.n_own :])
 
     def _inside(self, linear: LinearMap, own: _Values, inside: Any) -> _Values:
@@ -169,7 +169,7 @@ class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeatu
             As `ManifoldModel.freeze`.
         """
         check_fitted(self, "model_")
-        inner = self.model_.freeze(latents=None if latents is None else self.split(latents)[1], **options)
+        inner = self.model_.freeze(latents=None if latents is None else self.split(latents, "latents")[1], **options)
         behind: Any = {"cell_weights": norm_weights(self.field_shape_, self), "distilled": inner.distilled_error_}
         if len(self.field_shape_) > 1:
             behind["field_shape"] = np.array(self.field_shape_, dtype=np.int64)
