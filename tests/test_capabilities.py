@@ -44,18 +44,17 @@ DECODERS = {
     ),
     "`ConservativeRegressor` of scikit-learn's": rm.ConservativeRegressor(LinearRegression()),
 }
-_kernels = rm.ManifoldModel(rm.DiffusionMaps(2), rm.KernelDecoder())
+_features = rm.ManifoldModel(rm.DiffusionMaps(2), rm.RANDSMAPDecoder(random_state=0))
 MODELS = {
-    "`ManifoldModel` with a `KernelDecoder`": _kernels,
-    "`ManifoldModel` with a `RANDSMAPDecoder`": rm.ManifoldModel(
-        rm.DiffusionMaps(2), rm.RANDSMAPDecoder(random_state=0)
-    ),
+    "`ManifoldModel` with a `KernelDecoder`": rm.ManifoldModel(rm.DiffusionMaps(2), rm.KernelDecoder()),
+    "`ManifoldModel` with a `RANDSMAPDecoder`": _features,
     "`ManifoldModel` with a `KNNDecoder`": rm.ManifoldModel(rm.DiffusionMaps(2), rm.KNNDecoder()),
     "`ManifoldModel` of a `POD`": rm.ManifoldModel(rm.POD(2)),
     "`ManifoldModel` of scikit-learn's parts": rm.ManifoldModel(PCA(2), LinearRegression()),
-    "`ShiftRegistration`": rm.ShiftRegistration(_kernels),
-    "`QuantileRegistration`": rm.QuantileRegistration(_kernels),
-    "`ParametricModel`": rm.ParametricModel(_kernels, rm.KernelDecoder()),
+    "`ShiftRegistration` with a `RANDSMAPDecoder`": rm.ShiftRegistration(_features),
+    "`QuantileRegistration` with a `RANDSMAPDecoder`": rm.QuantileRegistration(_features),
+    "`ParametricModel`": rm.ParametricModel(_features, rm.KernelDecoder()),
+    "`ParametricModel` around a circle": rm.ParametricModel(rm.ShiftRegistration(_features), rm.KernelDecoder()),
 }
 
 
@@ -63,6 +62,10 @@ def fitted(name):
     if name in DECODERS:
         return DECODERS[name].fit(LATENTS, FIELDS), LATENTS
     model = MODELS[name]
+    if "circle" in name:
+        angle = 2 * np.pi * np.arange(N) / N
+        places = np.column_stack([np.cos(angle), np.sin(angle)])
+        return model.fit(places, np.exp(np.cos(2 * np.pi * _x - angle[:, None]) * (2 + np.cos(angle[:, None])))), places
     if hasattr(model, "predict"):
         return model.fit(LATENTS, FIELDS), LATENTS
     return model, model.fit(FIELDS).transform(FIELDS)

@@ -1436,11 +1436,11 @@ def test_what_is_no_model_is_neither_frozen_nor_described(tmp_path, snapshots, c
 
 
 @pytest.mark.slow
-def test_a_search_may_be_among_what_freezes(tmp_path, snapshots, capsys):
+def test_what_a_search_finds_freezes(tmp_path, snapshots, capsys):
     options = ("--components", 1, "--trials", 3, "--freezable")
     assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0
     assert load(tmp_path / "m").freeze().n_cells == 40
-    places = snapshots @ np.linspace(0, 1, 40)  # of fronts on a line, for which quantiles are chosen else
+    places = snapshots @ np.linspace(0, 1, 40)  # of fronts on a line, for which quantiles are chosen
     np.save(tmp_path / "t.npy", places)
     options = ("--parameters", tmp_path / "t.npy", "--freezable")
     assert run("fit", tmp_path / "F.npy", "--out", tmp_path / "m", *options) == 0

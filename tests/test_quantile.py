@@ -137,6 +137,23 @@ def test_masses_of_rows_are_given_or_the_first_latent():
     np.testing.assert_array_equal(model.inverse_transform(latents, cells=[3, -1]), model.reconstruct(F)[:, [3, -1]])
 
 
+@pytest.mark.parametrize("fields", [pulses, fronts])
+def test_batches_have_the_quantiles_of_all_fields(fields):
+    _, F = fields()
+    inside = ManifoldModel(POD(3, invariants=None), randsmap.RANDSMAPDecoder(random_state=0))
+    streamed, whole = QuantileRegistration(inside).partial_fit(F[:30]), QuantileRegistration(inside).fit(F)
+    quantiles = whole.registered(F)[1]
+    alone = ManifoldModel(inside.encoder, inside.decoder).partial_fit(quantiles[:30]).partial_fit(quantiles[30:])
+    np.testing.assert_array_equal(streamed.partial_fit(F[30:]).model_.decoder_.coef_, alone.decoder_.coef_)
+    np.testing.assert_allclose(streamed.reconstruct(F).sum(axis=1), F.sum(axis=1), rtol=1e-13)
+    if not whole.n_own:
+        with pytest.raises(ValueError, match="first batch has one mass"):
+            streamed.partial_fit(2 * F)
+    with pytest.raises(ValueError, match="nonnegative"):
+        streamed.partial_fit(-F)
+    assert streamed.model_.decoder_.n_samples_seen_ == 40
+
+
 def test_a_front_moves_into_cells_that_no_training_front_has_reached():
     ends = np.linspace(0.2, 0.8, 13)
     F = np.clip(ends[:, None] * 100 - np.arange(100), 0, 1)

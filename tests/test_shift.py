@@ -265,6 +265,19 @@ def test_saved_loaded_cloned(tmp_path):
     assert fitted.score(F) < 0 and len(fitted.get_feature_names_out()) == 2
 
 
+def test_batches_are_aligned_as_all_fields_are():
+    F, decoder = bumps(), randsmap.RANDSMAPDecoder(random_state=0)
+    inside = ManifoldModel(randsmap.POD(2), decoder)
+    streamed = ShiftRegistration(inside).partial_fit(F[:40]).partial_fit(F[40:])
+    aligned = ShiftRegistration(inside).fit(F).registered(F)[1]
+    alone = clone(inside).partial_fit(aligned[:40]).partial_fit(aligned[40:])
+    np.testing.assert_array_equal(streamed.model_.decoder_.coef_, alone.decoder_.coef_)
+    assert streamed.model_.decoder_.n_samples_seen_ == 60 and abs(streamed.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
+    with pytest.warns(UserWarning, match="partial_fit starts anew"):
+        assert clone(streamed).fit(F).partial_fit(F[:40]).model_.decoder_.n_samples_seen_ == 40
+    assert not hasattr(ShiftRegistration(model()), "partial_fit")
+
+
 def test_cell_weights_weigh_the_lines_in_theta():
     F, lines = bumps()[:, None] * np.ones((3, 1)), [20, 1, 1]  # the first line in 20 parts
     F[:, 1], F[:, 2] = 2 * np.roll(F[:, 0], 7, axis=1), np.roll(F[:, 0], 15, axis=1)

@@ -187,7 +187,7 @@ def require(part: Any, method: str) -> bool:
 # methods that only the package calls
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
 PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar", "round_off")
-PROTOCOL += ("tangents_at", "registered", "carried", "split", "fit_inside", "checked_snapshots")
+PROTOCOL += ("tangents_at", "registered", "split", "begin", "fit_inside", "check_inside")
 
 
 @shared_texts
@@ -269,7 +269,7 @@ class Fit:
     def training_fields(self) -> _Values:
         """Coordinates (n, k) of the training fields, with about their distances in the norm of the cells' weights."""
         if self.sketch is None:
-            raise AttributeError(f"batches and files of earlier versions keep no training fields: {HOW}")
+            raise AttributeError(f"fits in batches keep no training fields: {HOW}")
         return self.sketch
 
     def left_out(self, G: _Values, groups: Any = None) -> _Values:

@@ -216,7 +216,7 @@ class Model(LeverageOfPart, BaseEstimator):
 
     lacks = {
         "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
-        "partial_fit": "the ManifoldModel inside takes batches, of aligned fields or without parameters",
+        "partial_fit": "phases are unwrapped, and latents interpolated, between all parameters: model_ takes batches",
     }
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -161,11 +161,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         UserWarning
             After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
         """
-        known = hasattr(self, "encoder_")
-        first = not known or getattr(self.decoder_, "stream", self) is None
-        if first and known:
-            warn_caller("this model's decoder comes from fit or from a file, without sums: partial_fit starts anew")
-        if first:
+        if not hasattr(self, "encoder_") or starts_anew(self):
             encoder, latents = fitted_encoder(self, X)
             decoder = decoder_for(self, encoder)
             if hasattr(decoder, "fit_features"):
@@ -362,7 +358,7 @@ class ManifoldModel(ReconstructionMixin, Model):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
                     f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, Isomap, POD, and "
-                    "the package's decoders (randsmap fit --freezable)"
+                    "the package's decoders, of which randsmap fit makes models"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                     f"{f'. {OTHERWISE}' if method == 'freeze' else ''}"
                 )
@@ -450,6 +446,14 @@ class ManifoldModel(ReconstructionMixin, Model):
     def _restore(self):
         if self.decoder_ is None and not hasattr(self.encoder_, "inverse_transform"):
             raise ValueError(f"no decoder, and {type(self.encoder_).__name__} has no inverse_transform")
+
+
+def starts_anew(model: ManifoldModel) -> bool:
+    """True, with a warning, if a fitted model has no sums to which `partial_fit` could add a batch."""
+    if getattr(model.decoder_, "stream", model) is not None:
+        return False
+    warn_caller("this model's decoder comes from fit or from a file, without sums: partial_fit starts anew")
+    return True
 
 
 def fitted_parts(model: ManifoldModel, X: Any, groups: ArrayLike | None = None) -> Any:

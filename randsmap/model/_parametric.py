@@ -204,7 +204,9 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
                     known = self._missed[kind][rows] / norms
                 else:
                     bar = self.model_.error_bar_  # near its points it is that of points as near, not of those left out
-                    known = bar.errors if not kind and len(bar.errors) == len(rows) else bar.at(moved, 0.5)
+                    known = bar.errors
+                    if kind or len(known) != len(rows):
+                        known = bar.at(self.model_.leverage_points(moved), 0.5)
                 return np.hypot(self._l2_errors(moved, fields), known)
 
             return norms, errors

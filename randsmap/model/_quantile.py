@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import Parameter, estimator, parameter
-from randsmap._interface.state import Array, Count, Part, check_fitted, restored_on_error
+from randsmap._interface.state import Count, Part, check_fitted
 from randsmap._kernels.linear_map import QUANTILES
-from randsmap.invariants import (
-    AffineInvariants,
-    InvariantParameters,
-    RunningInvariants,
-    common_values,
-    fit_estimator,
-    round_off,
-)
+from randsmap.invariants import AffineInvariants, InvariantParameters, RunningInvariants, common_values, round_off
 from randsmap.maps.error_bar import HOW, ErrorBar
 from randsmap.maps.linear_map import Basis
 from randsmap.model._base import Model, model_texts
@@ -35,6 +28,7 @@ class QuantileRegistration(Registration, Model):
 
     Fronts and pulses that move are far from each other as fields, and near as quantiles, the inverses of the cumulative
     sums: these are interpolated and have few modes. Decoded fields are nonnegative and have their mass by construction.
+    Negative fields, fields without mass and planes are refused.
 
     Parameters
     ----------
@@ -89,56 +83,50 @@ class QuantileRegistration(Registration, Model):
         "model_": Part(ManifoldModel),
         "n_own": Parameter(int, low=0, high=1),
         "invariants_": Part(AffineInvariants, M="M"),
-        "_mean_mass": Array(1, low=np.finfo(float).tiny),
         "_round_off": Parameter(float, low=0, high=1),  # below 0, of the largest value of a field
         "calibrated_": Part(ErrorBar, optional=True),
         **FIELD_STATE,
     }
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit the model to the fields' quantiles.
-
-        Memory-mapped fields are read into memory. Negative fields, fields without mass and planes are refused.
-
-        {snapshots} {result_of_fit}
-        """
-        with restored_on_error(self):
-            dtype = getattr(X, "dtype", np.dtype(float))
-            X = self.checked_snapshots(X)
-            if X.shape[1] < 4 or sum(length > 1 for length in self.field_shape_) > 1:
-                raise ValueError(
-                    f"fields must have 4 cells at least, all along one axis, got the shape {self.field_shape_}: "
-                    "cells of a plane have no order. ShiftRegistration takes planes with one periodic axis"
-                )
-            for part in (self.model.encoder, self.model.decoder):
-                for name in ("cell_weights", "bounds", "invariants", "invariant_values"):
-                    value = getattr(part, name, None)
-                    if value is not None and not (name == "invariants" and isinstance(value, str) and value == "auto"):
-                        raise ValueError(
-                            f"{name} of the {type(part).__name__} inside would be those of quantiles: leave them out. "
-                            "The QuantileRegistration keeps the mass, and has cell_weights and bounds of its own"
-                        )
-            bounds = (None, None) if self.bounds is None else self.bounds
-            if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] is None:
-                bounds = 0.0, bounds[1]
-            kept: Any = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": bounds}
-            options: Any = {"layout": self._field_shape, "keep_constant_cells": False}
-            given = RunningInvariants.of(InvariantParameters(**kept), X.shape[1], **options)
-            if given.bounds is None or (given.bounds[0] < 0).any():
-                raise ValueError(
-                    f"bounds must be 0 or more, as the fields are, got {self.bounds!r}: None as the lower one is 0"
-                )
+    def begin(self, F: _Values, dtype: Any, first: bool) -> None:
+        if F.shape[1] < 4 or sum(length > 1 for length in self.field_shape_) > 1:
+            raise ValueError(
+                f"fields must have 4 cells at least, all along one axis, got the shape {self.field_shape_}: "
+                "cells of a plane have no order. ShiftRegistration takes planes with one periodic axis"
+            )
+        for part in (self.model.encoder, self.model.decoder):
+            for name in ("cell_weights", "bounds", "invariants", "invariant_values"):
+                value = getattr(part, name, None)
+                if value is not None and not (name == "invariants" and isinstance(value, str) and value == "auto"):
+                    raise ValueError(
+                        f"{name} of the {type(part).__name__} inside would be those of quantiles: leave them out. "
+                        "The QuantileRegistration keeps the mass, and has cell_weights and bounds of its own"
+                    )
+        bounds = (None, None) if self.bounds is None else self.bounds
+        if isinstance(bounds, (tuple, list)) and len(bounds) == 2 and bounds[0] is None:
+            bounds = 0.0, bounds[1]
+        kept: Any = {"invariants": "mass", "cell_weights": self.cell_weights, "bounds": bounds}
+        if not first:
+            kept |= {"invariant_tol": 1.0 if self.n_own else None, "invariant_values": self.invariants_.values}
+        options: Any = {"n_cells": F.shape[1], "layout": self._field_shape, "keep_constant_cells": False}
+        given = RunningInvariants.of(InvariantParameters(**kept), **options)
+        if given.bounds is None or (given.bounds[0] < 0).any():
+            raise ValueError(
+                f"bounds must be 0 or more, as the fields are, got {self.bounds!r}: None as the lower one is 0"
+            )
+        if first:
             self._round_off = round_off(dtype)
-            X = self._nonnegative(X)
-            common = common_values(X, given, dtype)[0]
+        common = common_values(F := self._nonnegative(F), given, dtype)[0]
+        if not first:
             if common is None:
-                weights = np.ones(X.shape[1]) if given.cell_weights is None else given.cell_weights
-                kept |= {"invariant_tol": 1.0, "invariant_values": [float((X @ weights).mean())]}
-            self.n_own = int(common is None)
-            self.invariants_ = fit_estimator(InvariantParameters(**kept), X, dtype, **options)
-            self._mean_mass = np.array(self.invariants_.values)
-            self.fit_inside(self.registered(X)[1])
-        return self
+                raise ValueError("the first batch has one mass, this one others: start with fields of different masses")
+            return
+        if common is None:
+            weights = np.ones(F.shape[1]) if given.cell_weights is None else given.cell_weights
+            kept |= {"invariant_tol": 1.0, "invariant_values": [float((F @ weights).mean())]}
+        self.n_own = int(common is None)
+        given = RunningInvariants.of(InvariantParameters(**kept), **options)
+        self.invariants_: AffineInvariants = given.with_fields(F, dtype)[1]
 
     def _nonnegative(self, F: _Values) -> _Values:
         """The fields without round-off below 0; ValueError if they are negative."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,15 +12,15 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, clone
 
 from randsmap._interface.arrays import as_array, check_samples, latents_of, validate_data
 from randsmap._interface.fields import field_rows, output
-from randsmap._interface.state import check_fitted
+from randsmap._interface.state import check_fitted, restored_on_error
 from randsmap.decoders import FrozenDecoder, FrozenModel
-from randsmap.decoders._base import require
+from randsmap.decoders._base import available_if, require
 from randsmap.invariants import norm_weights
 from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.frozen import assembled
 from randsmap.maps.linear_map import Basis, LinearMap, map_arrays
 from randsmap.model._base import ReconstructionMixin, TangentDerivatives, model_texts
-from randsmap.model._manifold import ManifoldModel
+from randsmap.model._manifold import ManifoldModel, starts_anew
 
 _Values = NDArray[np.float64]
 
@@ -30,25 +30,55 @@ class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeatu
     """A manifold model of what is left of fields when their place is taken out of them.
 
     A class has `n_own` latents of its own and a `basis`: how C takes them, and the rows that `model_` encodes, out of
-    fields, and carries what is decoded back.
+    fields, and carries what is decoded back. `begin` decides by the first fields (n, M), which came as some dtype, how
+    they are registered, and checks later ones.
     """
 
     leverage_from = "model"
     n_own: int
+    begin: Callable[..., None]
     model: Any
     model_: ManifoldModel
     calibrated_: ErrorBar | None
 
-    def checked_snapshots(self, X: Any) -> _Values:
-        """The fields of `fit` as rows in memory."""
-        if not isinstance(self.model, ManifoldModel):
-            raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
-        return validate_data(self, field_rows(self, X, reset=True), reset=True, min_samples=2)
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Register the fields, in memory, and fit the model to what is left of them.
 
-    def fit_inside(self, registered: Any) -> None:
-        """Fit the model inside to the registered fields."""
-        self.model_ = clone(self.model).fit(registered)
-        self.calibrated_ = None
+        {snapshots} {result_of_fit}
+        """
+        return self.fit_inside(X)
+
+    @available_if(lambda self: require(self.model, "partial_fit"))
+    def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit to one more batch: `ManifoldModel.partial_fit` of what is left of the fields.
+
+        The first batch decides how fields are registered, and whether their masses vary.
+
+        {snapshots} {result_of_fit}
+
+        Warns
+        -----
+        UserWarning
+            After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
+        """
+        return self.fit_inside(X, "partial_fit", first=not hasattr(self, "model_") or starts_anew(self.model_))
+
+    def fit_inside(self, X: Any, method: str = "fit", *, first: bool = True) -> Self:
+        """Fit the model inside to the registered fields by that method, anew or to more."""
+        with restored_on_error(self):
+            if not isinstance(self.model, ManifoldModel):
+                raise TypeError(f"model must be a ManifoldModel, got {self.model!r}")
+            F = validate_data(self, field_rows(self, X, reset=first), reset=first, min_samples=1 + first)
+            self.begin(F, getattr(X, "dtype", np.dtype(float)), first)
+            inside = self.registered(F)[1]
+            inside = self._in_shape(inside) if inside.shape == F.shape else inside
+            self.model_ = getattr(clone(self.model) if first else self.model_, method)(inside)
+            self.calibrated_ = None
+            self.check_inside()
+        return self
+
+    def check_inside(self) -> None:
+        """ValueError if the fitted model inside keeps what registration does not."""
 
     @property
     def basis(self) -> Basis:

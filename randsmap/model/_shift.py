@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from randsmap._interface.fields import FIELD_STATE
 from randsmap._interface.parameters import estimator, parameter
-from randsmap._interface.state import Array, Count, Part, restored_on_error
+from randsmap._interface.state import Array, Count, Part
 from randsmap._kernels.linear_map import SHIFT
 from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar
@@ -36,7 +36,7 @@ class ShiftRegistration(Registration, Model):
     Parameters
     ----------
     model
-        Cloned, and fitted to the aligned fields.
+        Cloned, and fitted to the aligned fields. Its invariants, weights and bounds must not change along the axis.
     shape
         Shape of a field with its M cells in row-major order. None: the shape of the fields in `fit`.
     axis
@@ -92,22 +92,9 @@ class ShiftRegistration(Registration, Model):
     n_own = 1
     angles = (0,)  # the latents that are angles, which `ParametricModel` does not take for numbers
 
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Align the fields and fit the model to them.
-
-        Memory-mapped fields are aligned in memory. Invariants, weights and bounds must not change along the axis.
-
-        {snapshots} {result_of_fit}
-        """
-        with restored_on_error(self):
-            X = self.checked_snapshots(X)
-            self._lengths = self._checked_lengths(X.shape[1])
-            self.fit_inside(self._in_shape(self.registered(X)[1]))
-            self._check_symmetry()  # after the fit, which turns the parameters into invariants of each cell
-        return self
-
-    def _checked_lengths(self, M: int) -> NDArray[np.intp]:
-        """Cells before, along and behind the axis in the order of a field."""
+    def begin(self, F: _Values, dtype: Any, first: bool) -> None:
+        """Find the cells before, along and behind the axis in the order of a field."""
+        M = F.shape[1]
         shape = self.field_shape_ if self.shape is None else tuple(self.shape)
         if int(np.prod(shape)) != M:
             raise ValueError(f"shape {shape} has {int(np.prod(shape))} cells, but the fields have {M}")
@@ -116,9 +103,9 @@ class ShiftRegistration(Registration, Model):
         axis = self.axis % len(shape)
         if shape[axis] < 4:
             raise ValueError(f"the axis must have at least 4 cells, got {shape[axis]}")
-        return np.array([np.prod(shape[:axis]), shape[axis], np.prod(shape[axis + 1 :])], dtype=np.intp)
+        self._lengths = np.array([np.prod(shape[:axis]), shape[axis], np.prod(shape[axis + 1 :])], dtype=np.intp)
 
-    def _check_symmetry(self) -> None:
+    def check_inside(self) -> None:
         """ValueError unless what the model keeps and weighs is the same all along the axis."""
         invariants = getattr(decoding_part(self), "invariants_", None)
         parts = self.model_.encoder_, self.model_.decoder_
