@@ -1,4 +1,4 @@
-/* Images of frozen decoders, whole, cut off, damaged and forged, without Python: run it under the address
+/* Images of frozen decoders, whole, cut off, damaged, forged and spliced, without Python: run it under the address
  * sanitizer (tools/sanitize.sh). Every image and array is allocated to the exact length. */
 #include "image_examples.h"
 
@@ -261,16 +261,34 @@ static void seal_all(unsigned char *image, size_t size)
     seal(image, size);
 }
 
+/* A section of another image, of its size and content, in the place of one of this one */
+static void splice(unsigned char *image, size_t size, const unsigned char *other, size_t other_size)
+{
+    const rk_image_header *header = (void *)image, *other_header = (const void *)other;
+    rk_image_section *to = (rk_image_section *)(void *)(image + sizeof *header) + random_bits() % header->n_sections;
+    const rk_image_section *from = (const rk_image_section *)(const void *)(other + sizeof *header);
+    from += random_bits() % other_header->n_sections;
+    const size_t offset = (size_t)to->offset, room = size - offset, content = (size_t)(8 * from->rows * from->columns);
+    const size_t left = other_size - (size_t)from->offset, length = content < left ? content : left;
+    memcpy(image + offset, other + from->offset, length < room ? length : room);
+    if (random_bits() % 2)
+        *to = *from, to->offset = offset;
+}
+
 static void test_forged(int kind, int attempts)
 {
-    size_t size;
+    size_t size, other_size;
     unsigned char *image = example(kind, &size), *forged = allocate(size);
+    unsigned char *other = example((int)(random_bits() % KINDS), &other_size);
     const rk_image_header *header = (void *)image;
     const size_t table = sizeof *header + header->n_sections * sizeof(rk_image_section);
     int accepted = 0;
     for (int attempt = 0; attempt < attempts; attempt++) {
         memcpy(forged, image, size);
-        for (uint64_t change = random_bits() % 3 + 1; change--;) {
+        const int spliced = random_bits() % 4 == 0;
+        if (spliced)
+            splice(forged, size, other, other_size);
+        for (uint64_t change = random_bits() % 3 + !spliced; change--;) {
             const uint64_t how = random_bits() % 4;
             if (how == 0) { /* a count, an offset, a number of a section */
                 const size_t place = 12 + random_bits() % (table - 12) / 4 * 4;
@@ -291,7 +309,7 @@ static void test_forged(int kind, int attempts)
         accepted += opened(forged, size, NULL) == RANDSMAP_OK;
     }
     CHECK(accepted > 0 && accepted < attempts); /* both paths are taken */
-    free(image), free(forged);
+    free(image), free(forged), free(other);
 }
 
 static void test_statuses(void)
