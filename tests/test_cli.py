@@ -1447,3 +1447,5 @@ def test_what_a_search_finds_freezes(tmp_path, snapshots, capsys):
     assert "cannot be frozen" not in capsys.readouterr().err
     model = load(tmp_path / "m")
     np.testing.assert_array_equal(model.freeze().predict(places[:1, None]), model.predict(places[:1, None]))
+    model.freeze().save(tmp_path / "image")
+    assert run("info", tmp_path / "image") == 0 and "parameters: 1, of " in capsys.readouterr().out

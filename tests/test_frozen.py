@@ -741,10 +741,13 @@ def test_what_cannot_be_frozen_says_why():
         ShiftRegistration(ManifoldModel(POD(1), Ridge())).fit(F).freeze(tol=1e-3)
     for model_, regressor, named in (
         (ManifoldModel(POD(1)), Ridge(), "Ridge"),
-        (ManifoldModel(POD(1), Ridge()), KernelDecoder(), "ManifoldModel"),
+        (ManifoldModel(POD(1), Ridge()), KernelDecoder(), r"Ridge\. Give distil="),
     ):
+        foreign = ParametricModel(model_, regressor).fit(Y, F)
         with pytest.raises(TypeError, match=f"ParametricModel cannot be frozen: C does not know a {named}"):
-            ParametricModel(model_, regressor).fit(Y, F).freeze()
+            foreign.freeze()
+    taught = foreign.freeze(distil=KernelDecoder("thin-plate", degree=1, invariants=None), latents=foreign.latents(Y))
+    np.testing.assert_allclose(taught.predict(Y), foreign.predict(Y), rtol=0, atol=1e-10)  # lines are lines
     with pytest.raises(ValueError, match="precision must be"):
         RFNNDecoder(random_state=0).fit(Y, F).freeze(precision="float16")
     with pytest.raises(ValueError, match="kind must be"):

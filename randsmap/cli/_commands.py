@@ -571,10 +571,12 @@ def info(arguments):
 
 
 def _facts_of_image(image):
-    part = partial(section_of, image.linear_map.kernel.source)
-    yield repr(image).partition("(")[0], f"{image.kind} in {image.precision} ({image.nbytes} bytes), for C and Python"
+    part, version = partial(section_of, source := image.linear_map.kernel.source), np.frombuffer(source, "u4", 4)[3]
+    size = f"{image.nbytes} bytes, version {version} of the format"
+    yield repr(image).partition("(")[0], f"{image.kind} in {image.precision} ({size}), for C and Python"
     yield "fields", _fields_in_words(image.field_shape_)
-    yield "latents", f"{image.n_components}, of {image.n_features} functions"
+    points = "latents" if part("input") is None else "parameters"
+    yield points, f"{image.n_components}, of {image.n_features} functions"
     sums, weights, fixed = part("invariants"), part("cell_weights"), part("constant_cells")
     sums, fixed = np.zeros((0, 1)) if sums is None else sums, [] if fixed is None else fixed[0]
     bounds = [None if bound is None else np.delete(bound, fixed) for bound in (part("lower"), part("upper"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from randsmap.encoders import POD
 from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import ErrorBar, eighths, found_error_bar, members, unknown_errors, with_error
 from randsmap.maps.extrapolation import FACTOR, in_limits
+from randsmap.maps.frozen import OTHERWISE, freeze
 from randsmap.metrics import field_norms
 from randsmap.model._base import HeldOutErrors, Model, TangentDerivatives, decoded_errors, model_texts, relative_errors
 
@@ -297,8 +299,8 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         Parameters
         ----------
         **options
-            Of the `freeze` of the decoder of the model: precision, tol, kind, latents, max_bytes, error_bar. They are
-            for the decoder alone, `latents` too; the regressor has float64.
+            Of the `freeze` of the decoder of the model: precision, tol, kind, latents, max_bytes, error_bar, distil.
+            They are for the decoder alone, `latents` too; the regressor has float64.
 
         Returns
         -------
@@ -313,16 +315,16 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         check_fitted(self, "regressor_")
         part: Any = self.model_ if hasattr(self.model_, "carrier") else decoding_part(self.model_)
         found: Any = getattr(self.regressor_, "linear_map", None)
-        if not hasattr(part, "freeze"):
-            reason = f"C does not know a {type(self.model_).__name__}"
+        if not hasattr(part, "freeze") and options.get("distil") is None:
+            reason = f"C does not know a {type(part).__name__}. {OTHERWISE}"
         elif self._roles.any():
             reason = "its phase runs around a circle of parameters, for which the regressor has two numbers, C one"
         else:
-            unknown = f"C does not know a {type(self.regressor_).__name__}"
+            unknown = f"C does not know a {type(self.regressor_).__name__}: give a decoder of the package as regressor"
             reason = unknown if found is None else found.basis.not_frozen
         if reason:
             raise TypeError(f"{type(self).__name__} cannot be frozen: {reason}")
-        frozen: FrozenDecoder = part.freeze(**options, regressor=self)
+        frozen: FrozenDecoder = getattr(part, "freeze", partial(freeze, part))(**options, regressor=self)
         return frozen
 
     def leverage_points(self, X: Any) -> Any:

@@ -50,16 +50,11 @@ class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeatu
 
     @available_if(lambda self: require(self.model, "partial_fit"))
     def partial_fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Fit to one more batch: `ManifoldModel.partial_fit` of what is left of the fields.
+        """Fit to one more batch: `ManifoldModel.partial_fit`, with its warning, of what is left of the fields.
 
         The first batch decides how fields are registered, and whether their masses vary.
 
         {snapshots} {result_of_fit}
-
-        Warns
-        -----
-        UserWarning
-            After `fit`, and of a model from a file, whose decoder keeps no sums: it starts anew.
         """
         return self.fit_inside(X, "partial_fit", first=not hasattr(self, "model_") or starts_anew(self.model_))
 
