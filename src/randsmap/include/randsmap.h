@@ -43,7 +43,7 @@ extern "C" {
 
 enum {
     RANDSMAP_OK = 0,
-    RANDSMAP_ERROR_ARGUMENT = 1,    /* a pointer is NULL or not aligned to 8 bytes, a count is negative */
+    RANDSMAP_ERROR_ARGUMENT = 1,    /* a pointer is NULL or not aligned to 8 bytes, a count or the coverage is out of range */
     RANDSMAP_ERROR_MEMORY = 2,      /* no memory, on opening */
     RANDSMAP_ERROR_FILE = 3,        /* the file cannot be read: see errno */
     RANDSMAP_ERROR_IMAGE = 4,       /* no image, or one that is damaged, cut off or forged */
@@ -53,7 +53,8 @@ enum {
     RANDSMAP_ERROR_OVERFLOW = 8,    /* a field, derivative or latent is no finite number */
     RANDSMAP_ERROR_CONVERGENCE = 9, /* no field satisfies the invariants and bounds */
     RANDSMAP_ERROR_VALUES = 10,     /* values of the invariants must be given, or contradict each other */
-    RANDSMAP_ERROR_UNSUPPORTED = 11, /* the image holds no encoder, or no invariants whose values could be given */
+    RANDSMAP_ERROR_UNSUPPORTED = 11, /* the image holds no encoder, error bar, or invariants whose values could be given;
+                                      * or the platform has less than 64 bits */
     RANDSMAP_ERROR_FIELD = 12        /* a field that has no quantiles: negative, or without mass */
 };
 
@@ -63,7 +64,7 @@ enum { RANDSMAP_FEATURES = 0, RANDSMAP_TABLE = 1 };
 
 typedef struct {
     size_t size; /* sizeof of this structure, set by the caller: later versions append members */
-    int64_t n_components; /* d, latent coordinates */
+    int64_t n_components; /* d, latent coordinates; of a ParametricModel its parameters */
     int64_t n_cells;      /* M */
     int64_t n_invariants; /* q, columns of C; 0: fields have no invariants */
     int64_t n_features;   /* P, functions of the latent point */
@@ -84,7 +85,8 @@ RANDSMAP_API void randsmap_close(randsmap_decoder *decoder);
 RANDSMAP_API int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t *info);
 
 /* Doubles of workspace for decoding or encoding n rows, n directions of randsmap_decode_jvp, or randsmap_vjp
- * (n >= 1). It stops growing at a few rows (not of directions if there is an input). -1: NULL, or n negative. */
+ * (n >= 1). It stops growing at a few rows, but not at a few directions if the model has parameters or registers its
+ * fields. -1: NULL, or n negative. */
 RANDSMAP_API ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n);
 
 /* Fields out (n, M) of latent points y (n, d). Every row is attempted; the status is that of the first row that
