@@ -1,4 +1,4 @@
-"""Draw docs/_static/hero.svg, the figure of the README and of the landing page: `python docs/hero.py` (10 s)."""
+"""Draw docs/_static/hero.svg of the README and the landing page, and method.svg: `python docs/hero.py` (10 s)."""
 
 from pathlib import Path
 
@@ -76,10 +76,56 @@ def mass_errors(ax):
     ax.set_title("Largest mass error at 500 points", fontsize=8)
 
 
+def method(figure):
+    """A field, its latent point, the linear decoder's field there, and the nearest field within the bounds."""
+    traffic = make_lwr(16, 30, random_state=0)
+    test = traffic.trajectories % 5 == 0
+    train, held_out, x = traffic.data[~test], traffic.data[test], traffic.cell_centers
+    encoder = randsmap.POD(2).fit(train)
+    latents, z = encoder.transform(train), encoder.transform(held_out)
+    decoders = (randsmap.RANDSMAPDecoder(bounds=bounds, random_state=0) for bounds in (None, "nonnegative"))
+    linear, bounded = (decoder.fit(latents, train).predict(z) for decoder in decoders)
+    errors = randsmap.metrics.relative_l2(held_out, bounded)
+    row = np.where(errors < np.quantile(errors, 0.3), linear.min(axis=1), 0).argmin()  # good, and the bounds matter
+    y, z, linear, bounded = held_out[row], z[row], linear[row], bounded[row]
+    # panels, with gaps for the arrows
+    panels = figure.subplots(1, 7, width_ratios=(1, 0.55, 1, 0.75, 1, 0.75, 1))
+    titles = (
+        "snapshot $y$\n$M$ cells",
+        "latent point $z$\n$d$ numbers",
+        "linear field\nexact mass",
+        "decoded field $f(z)$\nmass and bounds",
+    )
+    for ax, title in zip(panels[::2], titles):
+        ax.set_title(title, fontsize=8)
+        ax.set(xticks=[], yticks=[])
+    for ax, field, color in zip(panels[[0, 4, 6]], (y, linear, bounded), (GREY, VERMILION, BLUE)):
+        ax.axhline(0, color=TEXT, lw=0.5)
+        ax.fill_between(x[::2], field[::2], color=color, alpha=0.35, lw=0)
+        ax.plot(x[::2], field[::2], color=color, lw=1.3)
+        ax.set(ylim=(1.4 * linear.min(), 1.1 * max(y.max(), linear.max())))
+    panels[2].scatter(*latents[::2].T, s=3, color=GREY, lw=0)
+    panels[2].scatter(*z, s=30, color=BLUE, lw=0, zorder=3)
+    steps = (
+        ("encoder", r"$z = \Psi(y)$"),
+        ("features\nand coefficients", r"$\bar y + A^T [1 \mid \varphi(z)]$" + "\n" + r"$C^T f = m$"),
+        ("projection", r"$C^T f = m$" + "\n" + r"$0 \leq f$"),
+    )
+    for ax, (name, formula) in zip(panels[1::2], steps):
+        ax.axis("off")
+        ax.annotate("", (1.1, 0.5), (-0.1, 0.5), "axes fraction", arrowprops={"arrowstyle": "-|>", "color": TEXT})
+        ax.text(0.5, 0.56, name, ha="center", va="bottom", fontsize=7)
+        ax.text(0.5, 0.44, formula, ha="center", va="top", fontsize=8)
+
+
 if __name__ == "__main__":
+    options = {"transparent": True, "metadata": {"Date": None}}
     with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(8, 1.8), layout="constrained")
+        method(figure)
+        figure.savefig(Path(__file__).parent / "_static" / "method.svg", **options)
         figure = Figure(figsize=(8, 2.7), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
         decoded_field(left)
         mass_errors(right)
-        figure.savefig(Path(__file__).parent / "_static" / "hero.svg", transparent=True, metadata={"Date": None})
+        figure.savefig(Path(__file__).parent / "_static" / "hero.svg", **options)

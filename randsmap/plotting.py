@@ -28,23 +28,21 @@ from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_count, check_number, document
 
 if TYPE_CHECKING:
+    from matplotlib.animation import FuncAnimation
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.collections import PathCollection, PolyCollection, QuadMesh, TriMesh
-    from matplotlib.colorbar import Colorbar
-    from matplotlib.colors import LogNorm
+    from matplotlib.collections import PathCollection, QuadMesh
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 __all__ = [
+    "animate_comparison",
     "plot_comparison",
     "plot_conservation",
-    "plot_crowd",
     "plot_embedding",
     "plot_error_vs_dimension",
     "plot_errors",
     "plot_field",
-    "plot_images",
+    "plot_fields",
     "plot_leverage",
     "plot_reconstructions",
     "plot_space_time",
@@ -92,6 +90,12 @@ label : str, default "relative L2 error"
     "density": """\
 label : str, default "density"
     Name of the field.""",
+    "plane": """\
+extent : (float, float), default=None
+    Length and width of fields in the plane, whose first axis goes to the right and second upwards. None: they are
+    grey images, row 0 on top.
+mask : array_like of bool, of a field's shape, default=None
+    False where there is no field, such as in an obstacle; drawn grey.""",
     "values": """\
 curves : dict of str to array_like (k,)
     Singular values or eigenvalues by the names of their curves.""",
@@ -228,7 +232,7 @@ def plot_field(
         return line
     figure, ax = new_axes((5.6, 4.4), ax)
     style = {"cmap": SEQUENTIAL_COLORS, **style}
-    drawn: AxesImage | TriMesh | PolyCollection
+    drawn: Any
     if mesh is None:
         check_choice(origin, "origin", ("lower", "upper"))
         drawn = ax.imshow(values, origin=origin, **_place(extent, values.shape), **style)
@@ -313,6 +317,67 @@ def plot_comparison(
     for panel in axes[1:]:
         panel.set_ylabel("")
     return drawn
+
+
+@_documented
+def animate_comparison(
+    truth: ArrayLike,
+    decoded: ArrayLike,
+    times: ArrayLike | None = None,
+    *,
+    shape: Sequence[int] | None = None,
+    mesh: _Mesh | None = None,
+    **options: Any,
+) -> FuncAnimation:
+    """`plot_comparison` of one field after another, in one scale.
+
+    Parameters
+    ----------
+    truth, decoded : array_like (n, n_cells) or (n, ny, nx), or DataArray
+        Fields, one per row.
+    times : array_like (n,), default=None
+        Times of the rows, written above them.
+    shape, mesh, **options
+        As of `plot_comparison`.
+
+    Returns
+    -------
+    matplotlib FuncAnimation
+        Its methods ``save("fields.gif")`` and ``to_jshtml()`` (for a notebook) draw the frames.
+
+    Examples
+    --------
+    >>> from randsmap.plotting import animate_comparison
+    >>> film = animate_comparison([[0.0, 1.0], [1.0, 0.0]], [[0.1, 0.9], [0.9, 0.1]], times=[0.0, 0.5])
+    >>> "<img" in film.to_jshtml(fps=10)
+    True
+    """
+    check_matplotlib()
+    from matplotlib.animation import FuncAnimation
+
+    both: Any = truth, decoded
+    if len(both[0]) != len(both[1]) or not len(both[0]):
+        raise ValueError(f"truth and decoded must have equally many rows, got {len(both[0])} and {len(both[1])}")
+    rows = [_plot_values({"truth": row, "decoded": other}, shape, mesh)[:2] for row, other in zip(*both)]
+    times = None if times is None else as_array(times, "times", (len(rows),))
+    frames = np.array([(*row, row[1] - row[0]) for row in rows])
+    drawn: Any = plot_comparison(*rows[0], mesh=mesh, **options)
+    largest = abs(frames[:, 2]).max() or 1.0
+    for part, artist in enumerate(drawn):
+        ends = (frames[:, :2].min(), frames[:, :2].max()) if part < 2 else (-largest, largest)
+        if hasattr(artist, "set_clim"):
+            artist.set_clim(*ends)
+        else:
+            artist.axes.update_datalim([(0, y) for y in ends], updatex=False)
+            artist.axes.autoscale_view()
+
+    def show(k):
+        for artist, values in zip(drawn, frames[k]):
+            (artist.set_array if hasattr(artist, "set_array") else artist.set_ydata)(values)
+        if times is not None:
+            drawn[0].figure.suptitle(f"t = {times[k]:g}")
+
+    return FuncAnimation(drawn[0].figure, show, len(frames))
 
 
 def _difference(truth, decoded, ax, mesh, **style):
@@ -543,99 +608,57 @@ def plot_space_time(
 
 
 @_documented
-def plot_crowd(
+def plot_fields(
     fields: ArrayLike,
-    times: ArrayLike | None = None,
+    titles: Sequence[str] | None = None,
     *,
     shape: Sequence[int] | None = None,
     extent: tuple[float, float] | None = None,
-    obstacle: ArrayLike | None = None,
-    n_panels: int = 4,
-    label: str = "density",
+    mask: ArrayLike | None = None,
+    n_panels: int = 6,
+    label: str | None = None,
 ) -> Figure:
-    """A field in a corridor with an obstacle at some times, in one colour scale.
+    """Some fields in the plane, or images, side by side in one colour scale.
 
     Parameters
     ----------
     fields : array_like (n, n_x, n_y) or (n, n_x * n_y), or DataArray
         Fields, in their shape or flattened; or one, (n_x, n_y), with `shape`.
-    times : array_like (n,), default=None
-        Times of the rows, the panels' titles.
-    shape : (int, int), default=None
-        Cells along and across the corridor, n_x and n_y, of flattened fields.
-    extent : (float, float), default=None
-        Length and width of the corridor; by default the numbers of cells.
-    obstacle : array_like of bool, (n_x, n_y) or (n_x * n_y,), default=None
-        True in the cells of the obstacle, which are drawn grey.
-    n_panels : int, default 4
-        Largest number of rows shown, spread evenly from the first to the last.
-    {density}
-
-    {figure}
-
-    Examples
-    --------
-    >>> import numpy as np, randsmap
-    >>> figure = randsmap.plotting.plot_crowd(np.ones((2, 32)), [0.0, 1.0], shape=(8, 4), extent=(20.0, 10.0))
-    """
-    fields, times, rows = _check_panels(fields, times, "fields", "times", shape, n_panels)
-    shape = fields.shape[1:]
-    length, width = as_array(shape if extent is None else extent, "extent", (2,))
-    if not (length > 0 and width > 0):
-        raise ValueError(f"extent must be positive, got {extent!r}")
-    solid = np.zeros(shape, dtype=bool) if obstacle is None else _cells_of(obstacle, "obstacle", shape)
-    n_columns = 1 if len(rows) < 4 else 2
-    size = 4.4 * n_columns + 0.9, 4.4 * min(width / length, 2) + 0.62
-    figure, axes = new_panels(len(rows), n_columns, size, sharex=True, sharey=True)
-    style = {"vmin": min(fields.min(), 0.0), "vmax": max(fields.max(), np.finfo(float).tiny)}
-    for ax, row in zip(axes, rows):
-        title = "" if times is None else f"t = {times[row]:g}"
-        drawn = _draw_panel(ax, fields[row], title, solid, (length, width), **style)
-    for ax in axes[::n_columns]:
-        ax.set_ylabel("y")
-    _label_lowest(axes, n_columns, "x")
-    figure.colorbar(drawn, ax=axes, label=label, fraction=0.04, pad=0.02)
-    return figure
-
-
-@_documented
-def plot_images(
-    images: ArrayLike, angles: ArrayLike | None = None, *, shape: Sequence[int] | None = None, n_panels: int = 6
-) -> Figure:
-    """A grid of images, in one grey scale, with their angles.
-
-    Parameters
-    ----------
-    images : array_like (n, height, width) or (n, height * width), or DataArray
-        Images, in their shape or flattened row by row; or one, (height, width), with `shape`.
-    angles : array_like (n,), default=None
-        Angles in radians, the panels' titles in degrees.
-    shape : (int, int), default=None
-        Height and width of flattened images.
+    titles : sequence of str (n,), default=None
+        Titles of the fields, such as times.
+    {shape}
+    {plane}
     n_panels : int, default 6
-        Largest number of images shown: without angles spread evenly from the first row to the last, with angles those
-        nearest to equal parts of a full turn.
+        Largest number of rows shown, spread evenly from the first to the last.
+    label : str, default=None
+        Name of the field, at its colour bar. None: no colour bar.
 
     {figure}
 
     Examples
     --------
-    >>> from randsmap.datasets import make_rotated_images
-    >>> from randsmap.plotting import plot_images
-    >>> rotated = make_rotated_images(60, shape=32)
-    >>> figure = plot_images(rotated.data, rotated.angles, shape=rotated.shape)
+    >>> import numpy as np
+    >>> from randsmap.plotting import plot_fields
+    >>> figure = plot_fields(np.ones((2, 32)), ["t = 0", "t = 1"], shape=(8, 4), extent=(20.0, 10.0), label="density")
     """
-    images, angles, rows = _check_panels(images, angles, "images", "angles", shape, n_panels)
-    shape = images.shape[1:]
-    if angles is not None and len(rows) < len(images):
-        wanted = 2 * np.pi * np.arange(len(rows)) / len(rows)
-        rows = [int(np.argmin(np.abs(np.exp(1j * angles) - np.exp(1j * angle)))) for angle in wanted]
-    n_columns = min(len(rows), 3 if len(rows) in (5, 6, 9) else 4)
-    size = 2.1 * n_columns, 2.1 * min(shape[0] / shape[1], 3) + 0.3
-    figure, axes = new_panels(len(rows), n_columns, size)
-    for ax, row in zip(axes, rows):
-        title = "" if angles is None else f"θ = {np.rad2deg(angles[row]):.4g}°"
-        _draw_panel(ax, images[row], title, vmin=images[row].min(), vmax=images[row].max())
+    fields = plot_series(fields, "fields", 2, shape)
+    titles = [""] * len(fields) if titles is None else list(map(str, titles))
+    if len(titles) != len(fields):
+        raise ValueError(f"titles must have length {len(fields)}, got {len(titles)}")
+    rows = spread_rows(len(fields), check_count(n_panels, "n_panels"))
+    hidden, extent, aspect = _plane(mask, extent, fields.shape[1:])
+    count = len(rows)
+    n_columns, width = (1 + (count > 3), 4.4) if aspect < 0.6 else (min(count, 3 if count in (5, 6, 9) else 4), 2.1)
+    size = width * n_columns + (label is not None), width * min(aspect, 3) + 0.4
+    figure, axes = new_panels(count, n_columns, size, 0.2, sharex=True, sharey=True)
+    scale = {"vmin": min(fields.min(), 0.0), "vmax": max(fields.max(), np.finfo(float).tiny)}
+    drawn = [_draw_panel(ax, fields[row], titles[row], hidden, extent, **scale) for ax, row in zip(axes, rows)]
+    if extent is not None:
+        for ax in axes[::n_columns]:
+            ax.set_ylabel("y")
+        _label_lowest(axes, n_columns, "x")
+    if label is not None:
+        figure.colorbar(drawn[0], ax=axes, label=label, fraction=0.04, pad=0.02)
     return figure
 
 
@@ -734,11 +757,7 @@ def plot_reconstructions(
         Its reconstructions, by the titles of their panels.
     {shape}
     {positions}
-    extent : (float, float), default=None
-        Length and width of a field in the plane, whose first axis goes to the right and second upwards. Without it a
-        two-dimensional field is drawn as a grey image, row 0 on top.
-    mask : array_like of bool, of the same shape, default=None
-        False where there is no field, such as in an obstacle; drawn grey.
+    {plane}
     {density}
     n_columns : int, default=None
         Reconstructions next to each other; by default 2, for long corridors 1.
@@ -761,15 +780,11 @@ def plot_reconstructions(
     truth = fields["truth"]
     if len(fields) == 1:
         raise ValueError("reconstructions must name at least one field")
-    hidden = np.zeros(truth.shape, dtype=bool)
-    if mask is not None:
-        hidden = ~_cells_of(mask, "mask", truth.shape if shape is None else shape)
+    hidden, extent, aspect = _plane(mask, extent, truth.shape)
     if truth.ndim == 1:
         positions, name = _cells(positions, len(truth))
         return _profiles(fields, positions, name, label, n_columns or 2, width)
-    if extent is not None:
-        extent = as_array(extent, "extent", (2,))
-    return _error_maps(fields, extent, hidden, label, n_columns, width)
+    return _error_maps(fields, extent, hidden, aspect, label, n_columns, width)
 
 
 def _profiles(fields, positions, name, label, n_columns, width):
@@ -798,7 +813,7 @@ def _profiles(fields, positions, name, label, n_columns, width):
     return figure
 
 
-def _error_maps(fields, extent, hidden, label, n_pairs, full_width):
+def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
     truth = fields["truth"]
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
     high = max(error[~hidden].max(initial=0) for error in errors.values())
@@ -807,7 +822,6 @@ def _error_maps(fields, extent, hidden, label, n_pairs, full_width):
     style = {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
     error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
     # pairs of field and error: long corridors one per row, images two
-    aspect = truth.shape[0] / truth.shape[1] if extent is None else extent[1] / extent[0]
     n_pairs = n_pairs or (1 if aspect < 0.6 else 2)
     width = 3.3 if aspect < 0.6 else 2.0
     if full_width is not None:
@@ -907,7 +921,7 @@ def _draw_panel(ax, values, title, hidden=None, extent=None, size="medium", **st
     return ax.imshow(values.T, **place, **{"cmap": SEQUENTIAL_COLORS, **style})
 
 
-def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: Any) -> Colorbar:
+def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: Any) -> Any:
     """A colour bar below the axes, with few ticks."""
     from matplotlib.ticker import MaxNLocator
 
@@ -919,7 +933,7 @@ def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: An
     return bar
 
 
-def log_colors(low: float, high: float) -> LogNorm:
+def log_colors(low: float, high: float) -> Any:
     """A logarithmic colour scale, also where both ends are the same."""
     from matplotlib.colors import LogNorm
 
@@ -944,21 +958,15 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
         raise ValueError("mesh must be a pair: points (n_points, 2) and triangles (n_triangles, 3)") from None
     points = as_array(points, "points of the mesh", (None, 2))
     triangles = np.asarray(triangles)
-    if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu":
-        raise ValueError(
-            f"triangles of the mesh must be integers of shape (n_triangles, 3), got {triangles.dtype} of shape "
-            f"{triangles.shape}"
-        )
-    if not len(triangles):
-        raise ValueError("the mesh has no triangles")
+    if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu" or not len(triangles):
+        found = f"{triangles.dtype} of shape {triangles.shape}"
+        raise ValueError(f"triangles of the mesh must be integers of shape (n_triangles, 3), got {found}")
     wrong = triangles[(triangles < 0) | (triangles >= len(points))]
     if len(wrong):
         raise ValueError(f"triangles of the mesh must name its points, 0 to {len(points) - 1}, got {wrong[0]}")
     if n_values not in (len(points), len(triangles)):
-        raise ValueError(
-            f"{name} must have a value for each of {len(points)} points or {len(triangles)} triangles of the mesh, "
-            f"got {n_values}"
-        )
+        sizes = f"{len(points)} points or {len(triangles)} triangles"
+        raise ValueError(f"{name} must have a value for each of {sizes} of the mesh, got {n_values}")
     return points, triangles
 
 
@@ -1088,14 +1096,6 @@ def _dot_size(n):
     return float(np.clip(12000 / max(n, 1), 3.0, 16.0))
 
 
-def _check_panels(fields, labels, fields_name, name, shape, n_panels):
-    fields = plot_series(fields, fields_name, 2, shape)
-    if labels is not None:
-        labels = as_array(labels, name, (len(fields),))
-    n_panels = min(check_count(n_panels, "n_panels"), len(fields))
-    return fields, labels, spread_rows(len(fields), n_panels)
-
-
 def _ascending(values, name, length):
     values = as_array(values, name, (length,))
     for k in np.flatnonzero(np.diff(values) < 0)[:1]:
@@ -1149,22 +1149,28 @@ def _plot_array(field, name, shape):
     if own not in (cells, (array.size,)):
         raise ValueError(f"{name} must have shape {cells} or be flattened, got {array.shape}")
     if shape is None and len(cells) > 2:
-        raise ValueError(
-            f"{name} must be one field, a line or a plane, got shape {array.shape}: give one of its fields, such as "
-            f"{name}[0], or, if it is one of {len(cells)} axes, shape"
-        )
+        remedy = f"give one of its fields, such as {name}[0], or shape if it is one of more axes"
+        raise ValueError(f"{name} must be a line or a plane, got shape {array.shape}: {remedy}")
     values = as_array(array.reshape(1, -1), name).reshape(cells)
     while values.ndim > 2:
         values = values[len(values) // 2]
     return values
 
 
-def _cells_of(mask, name, shape):
-    """A boolean array of one field's shape, or flattened, as it is drawn."""
-    mask = np.asarray(mask)
-    if mask.dtype != bool:
-        raise ValueError(f"{name} must be boolean of shape {tuple(shape)}, got {mask.dtype}")
-    return plot_arrays({name: mask}, shape)[name] == 1
+def _plane(mask, extent, shape):
+    """Cells of one field's shape that are hidden, length and width of the plane or None, and its height per width."""
+    hidden, aspect = np.zeros(shape, dtype=bool), shape[0] / shape[-1]
+    if mask is not None:
+        mask = np.asarray(mask)
+        if mask.dtype != bool:
+            raise ValueError(f"mask must be boolean of shape {tuple(shape)}, got {mask.dtype}")
+        hidden = plot_arrays({"mask": mask}, shape)["mask"] == 0
+    if extent is not None:
+        extent = as_array(extent, "extent", (2,))
+        if not extent.min() > 0:
+            raise ValueError(f"extent must be positive, got {tuple(extent.tolist())}")
+        aspect = extent[1] / extent[0]
+    return hidden, extent, aspect
 
 
 def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArray[np.float64]:
@@ -1180,13 +1186,9 @@ def plot_series(fields: Any, name: str, n_axes: int, shape: Any = None) -> NDArr
     if rows.shape[1] != math.prod(cells):
         raise ValueError(f"{name} must have {math.prod(cells)} columns, got {rows.shape[1]}")
     if len(cells) > n_axes == 1:
-        raise ValueError(
-            f"{name} must be lines, got fields of shape {cells}: give a line of each, such as {name}[:, 0]"
-        )
+        raise ValueError(f"{name} must be lines, got fields of shape {cells}: give one of each, such as {name}[:, 0]")
     if len(cells) < n_axes:
-        raise ValueError(
-            f"{name} must be planes, got {rows.shape[1]} cells: shape must be two numbers of cells, ny and nx"
-        )
+        raise ValueError(f"{name} must be planes, got {rows.shape[1]} cells: shape must be two numbers, ny and nx")
     values = rows.reshape(len(rows), *cells)
     while values.ndim > 3:
         values = values[:, values.shape[1] // 2]

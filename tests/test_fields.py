@@ -427,9 +427,7 @@ def test_cells_that_lie_elsewhere_than_in_fit_are_refused():
         for same in (fields[:3], fields.assign_coords(x=x * (1 + 1e-8)), fields.drop_vars("x"), fields.values):
             model.transform(same)
     for other, labels in ((fields[:, ::-1], "20.0 at place 0"), (fields.assign_coords(x=x + 0.1), "10.1 at place 0")):
-        with pytest.raises(
-            ValueError, match=f"other labels along 'x' than the fields of fit, {labels} where that is 10"
-        ):
+        with pytest.raises(ValueError, match=f"other labels along 'x' than the fields of fit, {labels} instead of 10"):
             model.transform(other)
 
 
@@ -666,9 +664,7 @@ def test_tables_are_compared_and_give_arrays(tmp_path):
     for index in (np.arange(N)[::-1], np.arange(N)):
         latents = pandas.DataFrame(Y[index], index=index)
         if index[0]:
-            with pytest.raises(
-                ValueError, match="y has other labels along 'index' than X, 0 at place 0 where that is 39"
-            ):
+            with pytest.raises(ValueError, match="y has other labels along 'index' than X, 0 at place 0 instead of 39"):
                 clone(KERNEL).fit(latents, frame)
         else:
             clone(KERNEL).fit(latents, frame)
@@ -768,7 +764,7 @@ def test_columns_of_two_levels_need_no_names(tmp_path, inner, names):
     renamed = table.set_axis(table.columns.set_names(["b", "c"]), axis=1)
     for again in (model, pickle.loads(pickle.dumps(model)), randsmap.load(tmp_path / "model.npz")):
         np.testing.assert_array_equal(again.transform(table), model.transform(renamed))
-        with pytest.raises(ValueError, match="other labels along '.*v at place 0 where that is u"):
+        with pytest.raises(ValueError, match="other labels along '.*v at place 0 instead of u"):
             again.transform(table.iloc[:, ::-1])
 
 

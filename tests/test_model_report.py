@@ -180,6 +180,14 @@ def test_percentages_of_a_column_have_the_same_decimals():
     assert reports.percent(0.2) == "20.0 %"
 
 
+def test_worst_fields_have_one_scale_and_one_bar_of_each_kind():
+    fields = np.arange(24.0).reshape(2, 12)
+    pairs = [(field, field + k) for k, field in enumerate(fields)]  # 0 to 11; 12 to 23, decoded as 13 to 24
+    figure = reports._compared(pairs, ["first", "second"], (3, 4), None, 8.0)
+    scales = [image.get_clim() for ax in figure.axes for image in ax.images]
+    assert scales == 2 * [(0, 24), (0, 24), (-1, 1)] and len(figure.axes) == 8
+
+
 def test_worst_rows_are_apart():
     errors = np.zeros(200)
     errors[[50, 51, 52, 120, 7]] = [5, 6, 4, 3, 1]

@@ -79,7 +79,8 @@ def crowd():
 @pytest.mark.slow
 def test_crowd_at_four_times_with_the_obstacle_in_each():
     fields, times, obstacle = crowd()
-    figure = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0), obstacle=obstacle)
+    place = {"shape": (40, 10), "extent": (20.0, 5.0), "label": "density", "n_panels": 4}
+    figure = plotting.plot_fields(fields, [f"t = {t:g}" for t in times], mask=~obstacle, **place)
     panels = figure.axes[:-1]
     assert [ax.get_title() for ax in panels] == ["t = 0", "t = 17.5", "t = 52.5", "t = 70"]
     assert all(ax.get_xlim() == (0, 20) and ax.get_ylim() == (0, 5) for ax in panels)
@@ -90,9 +91,9 @@ def test_crowd_at_four_times_with_the_obstacle_in_each():
     assert area_of(picture, LOW) > 0.3
     solid = area_of(picture, OBSTACLE)
     assert solid > 0.001
-    flat = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0), obstacle=obstacle.ravel())
+    flat = plotting.plot_fields(fields, [f"t = {t:g}" for t in times], mask=~obstacle.ravel(), **place)
     assert (pixels(flat) == picture).all()
-    free = plotting.plot_crowd(fields, times, shape=(40, 10), extent=(20.0, 5.0))
+    free = plotting.plot_fields(fields, **place)
     assert area_of(pixels(free), OBSTACLE) < solid / 2
 
 
@@ -100,23 +101,23 @@ def test_crowd_at_four_times_with_the_obstacle_in_each():
 def test_crowd_with_fewer_fields_has_fewer_panels():
     fields, times, _ = crowd()
     for n in (1, 2, 3):
-        figure = plotting.plot_crowd(fields[:n], times[:n], shape=(40, 10))
+        figure = plotting.plot_fields(fields[:n], times[:n], shape=(40, 10), label="density")
         assert len(figure.axes) == n + 1
         assert pixels(figure).std() > 10
-    assert len(plotting.plot_crowd(fields, shape=(40, 10), n_panels=5).axes) == 6
-    assert pixels(plotting.plot_crowd(np.zeros((1, 400)), shape=(40, 10))).std() > 10
+    assert len(plotting.plot_fields(fields, shape=(40, 10), n_panels=4).axes) == 4
+    assert pixels(plotting.plot_fields(np.zeros((1, 400)), shape=(40, 10), extent=(4, 1))).std() > 10
 
 
-def test_rotated_images_grid_shows_the_papers_six_angles():
-    rotated = make_rotated_images(72, shape=48, shuffle=True, random_state=0)
-    figure = plotting.plot_images(rotated.data, rotated.angles, shape=rotated.shape)
-    assert [ax.get_title() for ax in figure.axes] == [f"θ = {60 * k}°" for k in range(6)]
+def test_images_are_grey_and_have_no_axes():
+    rotated = make_rotated_images(6, shape=48)
+    figure = plotting.plot_fields(rotated.data, list("abcdef"), shape=rotated.shape)
+    assert [ax.get_title() for ax in figure.axes] == list("abcdef")
     picture = pixels(figure)
     assert area_of(picture, (0, 0, 0)) > 0.2 and len(np.unique(picture)) > 30
     # the drawn pictures differ from one another
     drawn = [np.asarray(ax.images[0].get_array()) for ax in figure.axes]
     assert all((drawn[0] != other).any() for other in drawn[1:])
-    few = plotting.plot_images(rotated.data[:2], shape=rotated.shape)
+    few = plotting.plot_fields(rotated.data[:2], shape=rotated.shape)
     assert len(few.axes) == 2 and few.axes[0].get_title() == ""
 
 
@@ -160,7 +161,7 @@ def test_input_is_not_changed():
     fields, times, obstacle = crowd()
     for array in (fields, times, obstacle):
         array.flags.writeable = False
-    plotting.plot_crowd(fields, times, shape=(40, 10), obstacle=obstacle)
+    plotting.plot_fields(fields, times, shape=(40, 10), mask=obstacle)
     plotting.plot_space_time(fields, times)
 
 
@@ -170,16 +171,16 @@ def test_input_is_not_changed():
         (lambda: plotting.plot_space_time(np.eye(3), [0, 1]), "times must have length 3, got 2"),
         (lambda: plotting.plot_space_time(np.eye(3), [0, 2, 1]), "times must be ascending, got 1 after 2"),
         (lambda: plotting.plot_space_time(np.eye(3) * np.nan, [0, 1, 2]), "fields must be finite"),
-        (lambda: plotting.plot_crowd(np.ones((2, 9)), shape=(2, 4)), "fields must have 8 columns, got 9"),
+        (lambda: plotting.plot_fields(np.ones((2, 9)), shape=(2, 4)), "fields must have 8 columns, got 9"),
         (
-            lambda: plotting.plot_crowd(np.ones((2, 8)), shape=8),
+            lambda: plotting.plot_fields(np.ones((2, 8)), shape=8),
             "shape must be the numbers of cells along the axes of a field, got 8",
         ),
-        (lambda: plotting.plot_crowd(np.ones((2, 8)), [0.0], shape=(2, 4)), "times must have length 2"),
-        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
-        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), obstacle=np.ones(8)), "boolean"),
-        (lambda: plotting.plot_crowd(np.ones((2, 8)), shape=(2, 4), n_panels=0), "n_panels must be"),
-        (lambda: plotting.plot_images(np.ones((2, 8)), [0.0], shape=(2, 4)), "angles must have length 2"),
+        (lambda: plotting.plot_fields(np.ones((2, 8)), ["a"], shape=(2, 4)), "titles must have length 2, got 1"),
+        (lambda: plotting.animate_comparison([[1, 2]], [[1, 2], [3, 4]]), "equally many rows, got 1 and 2"),
+        (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
+        (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), mask=np.ones(8)), "boolean"),
+        (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), n_panels=0), "n_panels must be"),
         (lambda: plotting.plot_embedding(np.ones((2, 4))), "2 or 3 columns, got 4"),
         (lambda: plotting.plot_embedding(np.eye(2), [1.0]), "color must have length 2"),
         (lambda: plotting.plot_embedding(np.eye(2), names=["a"]), "names must have length 2"),
@@ -262,7 +263,7 @@ def test_reconstructions_refuse_what_does_not_fit():
         plotting.plot_reconstructions(field, {"a": field, "b": field.T})
     with pytest.raises(ValueError, match="at least one"):
         plotting.plot_reconstructions(field, {})
-    with pytest.raises(ValueError, match="one field, a line or a plane"):
+    with pytest.raises(ValueError, match="must be a line or a plane"):
         plotting.plot_reconstructions(np.ones((2, 2, 2)), {"a": np.ones((2, 2, 2))})
     with pytest.raises(ValueError, match="mask must be boolean"):
         plotting.plot_reconstructions(field, {"a": field}, mask=field)
@@ -490,12 +491,12 @@ def test_arrays_of_fields_have_their_shape():
         (fields[:, None], {}),
         (np.stack([0 * fields, fields], axis=1), {}),  # (n, nz, ny, nx): the middle plane
     ):
-        shown = [np.asarray(ax.images[0].get_array()) for ax in plotting.plot_images(given, **options).axes]
+        shown = [np.asarray(ax.images[0].get_array()) for ax in plotting.plot_fields(given, **options).axes]
         assert np.array_equal(shown, fields)
-        panels = plotting.plot_crowd(given, **options).axes[:-1]
+        panels = plotting.plot_fields(given, extent=(3, 4), **options).axes
         assert np.array_equal([np.asarray(ax.images[0].get_array()) for ax in panels], fields.transpose(0, 2, 1))
     for one in (PLANE, labelled(PLANE)):
-        (ax,) = plotting.plot_images(one, shape=(3, 4)).axes
+        (ax,) = plotting.plot_fields(one, shape=(3, 4)).axes
         assert np.array_equal(np.asarray(ax.images[0].get_array()), PLANE)
     for lines in (PLANE, PLANE[:, None], labelled(PLANE)):
         diagram = plotting.plot_space_time(lines, [0.0, 1.0, 2.0])
@@ -517,14 +518,40 @@ def test_arrays_of_fields_have_their_shape():
             lambda: plotting.plot_comparison(np.ones((5, 3, 4)), np.ones((5, 3, 4))),
             "give one of its fields, such as truth",
         ),
-        (lambda: plotting.plot_crowd(np.ones((3, 12))), "fields must be planes, got 12 cells: shape must be two"),
-        (lambda: plotting.plot_images(np.ones((3, 12)), shape=(12,)), "images must be planes"),
+        (lambda: plotting.plot_fields(np.ones((3, 12))), "fields must be planes, got 12 cells: shape must be two"),
+        (lambda: plotting.plot_fields(np.ones((3, 12)), shape=(12,)), "fields must be planes"),
         (lambda: plotting.plot_space_time(np.ones((3, 4, 5)), [0, 1, 2]), r"lines, got fields of shape \(4, 5\)"),
     ],
 )
 def test_arrays_that_are_not_what_is_drawn(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_an_animation_shows_each_row_in_the_scale_of_all(tmp_path):
+    rng = np.random.default_rng(0)
+    for shape, options in (
+        ((2, 2, 4), {}),
+        ((2, 5), {"mesh": square_mesh()}),
+        ((2, 6), {"ax": Figure().add_subplot()}),
+    ):
+        truth, decoded = rng.normal(size=(2, *shape))
+        film = plotting.animate_comparison(truth, decoded, [0.0, 2.5], **options)
+        film.save(tmp_path / "film.gif", writer="pillow", dpi=20)
+        from PIL import Image
+
+        with Image.open(tmp_path / "film.gif") as file:
+            assert file.n_frames == 2
+        figure = film._fig
+        assert figure.get_suptitle() == "t = 2.5"
+        low, high = min(truth.min(), decoded.min()), max(truth.max(), decoded.max())
+        for ax, last in zip(figure.axes, (truth[-1], decoded[-1])):
+            if ax.lines:
+                assert ax.get_ylim()[0] <= low < high <= ax.get_ylim()[1]
+                break
+            (artist,) = ax.images or ax.collections
+            np.testing.assert_array_equal(np.ravel(artist.get_array()), last.ravel())
+            assert artist.get_clim() == (low, high)
 
 
 # -- Style and curves -------------------------------------------------------------------------------

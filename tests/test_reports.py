@@ -206,7 +206,7 @@ def test_pictures_need_no_pyplot_and_no_display():
 def test_what_a_study_lacks_is_left_out():
     result = example_result("lwr", n_trains=(20,))
     result.arrays = {}
-    assert len(study_pictures(result)) == 1  # from the rows alone
+    assert len(study_pictures(result)) == 2  # from the rows alone
     result = example_result("lwr")
     result.arrays["N50/decoder/POD/points"][:] = np.nan  # no variance where densities are negative
     assert [p["title"] for p in study_pictures(result)]

@@ -516,6 +516,13 @@ def test_images_are_watched_for_a_double_cover(tmp_path, recwarn):
     assert result.arrays["N60/field/truth"].shape == (24, 24)
 
 
+def test_samples_on_a_ring_are_coloured_by_the_angle_of_their_mean():
+    view = _study._traffic_view({"times": np.arange(4), "trajectory": 0, "trajectories": 0, "cell_centers": 0}, 40)
+    place = (np.arange(40) - np.array([[0], [10], [39], [21]]) + 20) % 40 - 20  # cells from the middle of each bump
+    angles = view.colors(np.exp(-((place / 4.0) ** 2)), np.arange(4), np.empty((4, 3)))
+    np.testing.assert_allclose(angles, 2 * np.pi / 40 * np.array([0, 10, -1, -19]), atol=1e-8)
+
+
 def test_summary_statistics_of_known_densities():
     x, y = np.linspace(-8, 8, 161), np.linspace(-9, 9, 181)
     normal = np.exp(-((x - 1) ** 2) / 2)[:, None] * np.exp(-((y + 2) ** 2) / (2 * 0.25))

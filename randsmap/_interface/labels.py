@@ -277,9 +277,9 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
     else:
         differ = here != there if len(both) == 1 or not both - set("iu") else here.astype(str) != there.astype(str)
     for i in np.flatnonzero(differ)[:1]:
-        found = f"{here[i]} at place {i} where that is {there[i]}, and they are taken by their order"
-        remedy = "select them (of a table by its feature names) or interpolate in the same order"
-        raise ValueError(f"{what}, {found}: {remedy}, or give an array without labels")
+        sort = "they are the same in another order: sort them (a table by its feature names)"
+        remedy = sort if sorted(here) == sorted(there) else "select or interpolate the same ones in the same order"
+        raise ValueError(f"{what}, {here[i]} at place {i} instead of {there[i]}; {remedy}, or pass an unlabelled array")
 
 
 def _as_json(attrs: Any) -> str:

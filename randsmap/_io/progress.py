@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
+_stage: ContextVar[str] = ContextVar("stage", default="")
 _open = threading.local()  # .bars: how many this thread has open
 
 
@@ -48,6 +49,16 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
     return show_progress(progress or _shown.get())
 
 
+@contextmanager
+def stage(number: int, total: int) -> Iterator[None]:
+    """Number the bars of this stage of a computation, unless it is itself part of a stage."""
+    token = _stage.set(_stage.get() or f"{number}/{total} ")
+    try:
+        yield
+    finally:
+        _stage.reset(token)
+
+
 class ProgressBar(AbstractContextManager["ProgressBar"]):
     """A bar named `what` of `total` steps (None: unknown), as a context; any thread may call its `update`."""
 
@@ -59,6 +70,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._stream is None:
             return
         self._outermost = not getattr(_open, "bars", 0)
+        self._what = what = _stage.get() * self._outermost + what
         _open.bars = getattr(_open, "bars", 0) + 1
         if self._stream.isatty() or type(self._stream).__module__.startswith("ipykernel"):
             from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets

@@ -127,16 +127,10 @@ def _run_study(study, name, out, decoders, arguments):
 
     studies = randsmap.studies
     shared = ("quick", "runs", "seed", "feature_seed", "split", "training_form")
-    result = studies.run_study(
-        study,
-        out=out,
-        decoders=decoders,
-        data=None if name == "mri" else arguments.data,
-        searched=arguments.auto,
-        progress=False,  # it is on already
-        command=_study_command(name, decoders, arguments),
-        **{option: getattr(arguments, option) for option in shared},
-    )
+    options = {option: getattr(arguments, option) for option in shared} | {"searched": arguments.auto}
+    data, command = None if name == "mri" else arguments.data, _study_command(name, decoders, arguments)
+    # progress is on already
+    result = studies.run_study(study, out=out, decoders=decoders, data=data, command=command, progress=False, **options)
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
     for text in (f"{result.title}, {result.section}", *result.cuts):
@@ -211,7 +205,9 @@ def _picture(name, bunch):
     """The data set as the paper shows it."""
     plotting = randsmap.plotting
     if name == "rotated-images":
-        return plotting.plot_images(bunch.data, bunch.angles, shape=bunch.shape)
+        some = plotting.spread_rows(len(bunch.data) + 1, 7)[:-1]  # a full turn is the first
+        titles = [f"θ = {angle:.4g}°" for angle in np.rad2deg(bunch.angles[some])]
+        return plotting.plot_fields(bunch.data[some], titles, shape=bunch.shape)
     if name in ("swiss-roll", "s-curve"):
         points = bunch.data if name == "swiss-roll" else bunch.data @ bunch.embedding
         label, axes = bunch.coordinate_names[0], ("x1", "x2", "x3")
@@ -220,7 +216,8 @@ def _picture(name, bunch):
     fields, times = bunch.data[first], bunch.times[first]
     if name == "lwr":
         return plotting.plot_space_time(fields, times, bunch.cell_centers).figure
-    return plotting.plot_crowd(fields, times, shape=bunch.shape, extent=(20.0, 5.0), obstacle=~bunch.mask)
+    options = {"shape": bunch.shape, "extent": (20.0, 5.0), "mask": bunch.mask, "label": "density", "n_panels": 4}
+    return plotting.plot_fields(fields, [f"t = {time:g}" for time in times], **options)
 
 
 # -- fit -----------------------------------------------------------------------------------------------------
@@ -304,10 +301,8 @@ def _check_options(arguments, one_decoder):
     randsmap.decoders.check_families(arguments.decoder, "--decoder", "auto")
     for option in ("decoder", "trials"):
         if one_decoder and getattr(arguments, option) is not None:
-            raise ValueError(
-                f"{_flag(option)} is for the search for a model, which {_flag(one_decoder[0])} switches off: leave one "
-                "of them out"
-            )
+            other = _flag(one_decoder[0])
+            raise ValueError(f"{_flag(option)} is for the search, which {other} switches off: leave one of them out")
 
 
 def _training_rows(arguments, snapshots, search):
@@ -351,10 +346,8 @@ def _kept(arguments, checked, layout, dtype, facts):
         if mass is not None:
             facts["data"] += f"; mass{by} {mass[0]:.6g}, conserved"
         elif arguments.invariants == "mass":
-            raise ValueError(
-                f"{arguments.input}: {reason}. Is every row one field? On the command line --invariants none (or auto) "
-                "switches the invariant off"
-            )
+            remedy = "Is every row one field? --invariants none (or auto) switches the invariant off"
+            raise ValueError(f"{arguments.input}: {reason}. {remedy}")
         else:
             masses = checked.times(given.matrix)
             facts["data"] += f"; masses{by} from {masses.min():.4g} to {masses.max():.4g}, not conserved"
@@ -440,15 +433,9 @@ def _tuned(arguments, model, parameter, snapshots, groups, facts):
 
 def _parametric(arguments, model, snapshots, parameters, groups, kept, facts):
     """The fitted model of fields at parameters, the plain one without a model; notes held-out errors."""
-    result = randsmap.tuning.choose_parametric(
-        None if model is None else [model],
-        parameters,
-        snapshots,
-        groups=groups,
-        n_trials=arguments.trials,
-        random_state=arguments.seed,
-        **({} if model is not None else kept),
-    )
+    models, kept = (None, kept) if model is None else ([model], {})
+    options = {"n_trials": arguments.trials, "random_state": arguments.seed, **kept}
+    result = randsmap.tuning.choose_parametric(models, parameters, snapshots, groups=groups, **options)
     if model is None:
         errors = zip(("all POD modes", "all modes of the quantiles of the mass"), result.held_out_errors_)
         words = ", ".join(f"{100 * error:.2g} % by {name}" for name, error in errors)
@@ -639,18 +626,10 @@ def report(arguments):
         raise ValueError(f"--out is the page, such as report.html, not an array or a model: {arguments.out}")
     _check_out(arguments)
     model, _, snapshots, parameters = _model_and_data(arguments)
-    groups = _groups_of(arguments, snapshots)
-    path = randsmap.reports.write_model_report(
-        model,
-        snapshots,
-        arguments.out,
-        parameters=parameters,
-        groups=groups,
-        shape=arguments.shape,
-        title=f"{arguments.model.name} on {arguments.input.name}",
-        figures=arguments.figures,
-        command=shlex.join(["randsmap", *arguments.words]),
-    )
+    data = {"parameters": parameters, "groups": _groups_of(arguments, snapshots), "shape": arguments.shape}
+    title, command = f"{arguments.model.name} on {arguments.input.name}", shlex.join(["randsmap", *arguments.words])
+    words = {"title": title, "command": command, "figures": arguments.figures}
+    path = randsmap.reports.write_model_report(model, snapshots, arguments.out, **data, **words)
     tell(f"report: {path}")
     return {"written": path}
 
@@ -667,10 +646,8 @@ def _model_of(arguments, at_parameters=False):
         model.model_.held_out_ = None if held is None else replace(held, points=None, norms=None)
         return model.model_
     if at_parameters:
-        raise ValueError(
-            f"{path} holds a {type(model).__name__}, which knows no parameters: randsmap fit --parameters makes a "
-            "ParametricModel"
-        )
+        what = f"{type(model).__name__}, which has no parameters"
+        raise ValueError(f"{path} holds a {what}: randsmap fit --parameters makes a ParametricModel")
     if not isinstance(model, randsmap.ManifoldModel):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a model: give what randsmap fit wrote")
     return model
@@ -786,9 +763,8 @@ def _write_fields(arguments, decode, X, shape):
     if arguments.invariant_values is not None:
         decode = partial(decode, invariant_values=read_array(arguments.invariant_values))
     if arguments.error is not None:
-        decode = partial(
-            decode, return_error=True, **({} if arguments.coverage is None else {"coverage": arguments.coverage})
-        )
+        coverage = {} if arguments.coverage is None else {"coverage": arguments.coverage}
+        decode = partial(decode, return_error=True, **coverage)
     elif arguments.coverage is not None:
         raise ValueError("--coverage is that of the errors: give --error FILE")
     errors = []

@@ -78,8 +78,8 @@ def check_families(
     names = (families,) if isinstance(families, str) else tuple(families)
     wrong = [repr(family) for family in names if family not in FAMILIES] or ["none"] * (not names)
     if wrong:
-        known = ", ".join(map(repr, FAMILIES))
-        raise ValueError(f"{name} must be among {known}, or {everything} for all, got {wrong[0]}")
+        known = ", ".join(FAMILIES)
+        raise ValueError(f"{name} names {wrong[0]}: it must be {everything} for all, or among {known}")
     return tuple(dict.fromkeys(names))
 
 

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ _Values = NDArray[np.float64]
 _Table = list[tuple[str, ...]]  # header and rows
 
 MOST_EXAMINED = 5000  # snapshots whose leverage is computed: a share of them is right to 1 or 2 per cent
-_MOST_CELLS = 1000  # of a line, or along each axis of a plane: as many as a picture has pixels
+_MOST_CELLS = 1000  # along each axis of a plane: as many as a picture has pixels
 DPI = 144  # one and a half times that of the page, on which an inch is 96 pixels
 _POWER = re.compile(r"[-+]?\d[\d.]*e-\d+")
 WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a phone
@@ -365,39 +364,38 @@ def _compared(pairs, titles, shape, mesh, width):
             across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
             aspect = up / across
         panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
-        size, options = (3 * panel + 0.4, (panel * aspect + 0.9) * n), {"ncols": 3, "sharey": True}
+        size, options = (3 * panel + 0.4, (panel * aspect + 0.4) * n + 0.6), {"ncols": 3}
     figure = plotting.new_figure(size)
-    grid = list(figure.subplots(n, squeeze=False, sharex=True, **options))
+    grid = list(figure.subplots(n, squeeze=False, sharex=True, sharey="col", **options))
+    drawn = list[Any]()
     for pair, title, axes in zip(pairs, titles, grid):
-        plotting.plot_comparison(ax=axes, label="field", **_as_seen(*pair, shape, mesh))
+        drawn.append(plotting.plot_comparison(ax=axes, label="field", **_as_seen(*pair, shape, mesh)))
         axes[0].set_title(title if lines else f"{title}: truth", fontsize="medium")
         if lines and axes is not grid[0]:
             axes[0].get_legend().remove()
         for ax in axes:
             ax.tick_params(labelsize="small")
             ax.locator_params(axis="x", nbins=5)
-            if lines:
+            if lines or axes is not grid[-1]:
                 ax.set_xlabel("cell" if axes is grid[-1] else "")
+    for column in () if lines else ((0, 1), (2,)):  # one scale, whose bar is below the last row
+        shown = [row[k] for row in drawn for k in column]
+        low, high = np.transpose([artist.get_clim() for artist in shown])
+        for artist in shown:
+            artist.set_clim(low.min(), high.max())
+        for row in drawn[:-1]:
+            row[column[-1]].colorbar.remove()
     return figure
 
 
 def _as_seen(truth, decoded, shape, mesh):
-    """Arguments of `plot_comparison`: of lines and planes no more cells than can be seen."""
-    fields = {"truth": truth, "decoded": decoded}
-    if shape is not None:
-        planes = plotting.plot_arrays(fields, shape)
-        rows, columns = (slice(None, None, -(-size // _MOST_CELLS)) for size in planes["truth"].shape)
-        coarse = {name: plane[rows, columns] for name, plane in planes.items()}
-        return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
-    if mesh is not None:
-        return {**fields, "mesh": mesh}
-    n = len(truth)
-    cells = np.arange(n)
-    if n > _MOST_CELLS:  # the extreme ones of each stretch
-        stretches = np.split(cells, np.linspace(0, n, _MOST_CELLS // 4 + 1).astype(int)[1:-1])
-        picks = product((truth, decoded - truth), (np.argmin, np.argmax), stretches)
-        cells = np.unique([0, n - 1, *(part[pick(values[part])] for values, pick, part in picks)])
-    return {"truth": truth[cells], "decoded": decoded[cells], "positions": cells}
+    """Arguments of `plot_comparison`: of planes no more cells than can be seen."""
+    if shape is None:
+        return {"truth": truth, "decoded": decoded, "mesh": mesh}
+    planes = plotting.plot_arrays({"truth": truth, "decoded": decoded}, shape)
+    rows, columns = (slice(None, None, -(-size // _MOST_CELLS)) for size in planes["truth"].shape)
+    coarse = {name: plane[rows, columns] for name, plane in planes.items()}
+    return {**coarse, "extent": (0.0, float(shape[-1]), 0.0, float(shape[-2]))}
 
 
 # --- words and tables ----------------------------------------------------------------------------

@@ -315,7 +315,7 @@ def _data_and_embedding(arrays, dataset):
         figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
         if dimension == 3:
             ax.view_init(**_view(dataset))
-        style = {"label": label, "names": names, "cyclic": dataset == "mri" and "angle" in label.lower()}
+        style = {"label": label, "names": names, "cyclic": "angle" in label.lower()}
         plotting.plot_embedding(points[some, :3], None if color is None else color[some], ax=ax, **style)
         ax.tick_params(labelsize="small")
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):

@@ -553,7 +553,7 @@ class Part:
         for split, F, rows in (("train", self._F_train, self._rows["train"]), ("test", test, self._shown)):
             described = view.describe(F)
             arrays.update({f"{split}/{key}": value for key, value in described.items()})
-            arrays[f"{split}/color"] = view.intrinsic[view.color][rows] if view.color else described["points"][:, 0]
+            arrays[f"{split}/color"] = view.colors(F, rows, described["points"])
         if view.intrinsic:
             arrays["intrinsic_names"] = list(view.intrinsic)
             arrays["test/intrinsic"] = np.column_stack(list(view.intrinsic.values()))[self._shown]

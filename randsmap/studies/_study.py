@@ -302,7 +302,7 @@ class View:
     intrinsic: Mapping[str, Values] = field(default_factory=dict)  # known values (n_samples,) that no field has
     axes: Mapping[str, Values] = field(default_factory=dict)  # coordinates along each axis of a field; {} for points
     mask: NDArray[np.bool_] | None = None  # (nx, ny), False where a field is always 0
-    color: str | None = None  # name of the intrinsic values that colour the samples; None: by the first column shown
+    color: str | None = None  # of the intrinsic values, or angles on a ring of cells; None: the first column shown
     target: float | None = None  # first intrinsic value of the field shown; None: the middle one
     with_axes: bool = True  # whether the coordinates of the axes have a meaning (not for images)
 
@@ -327,6 +327,12 @@ class View:
             return {"points": np.ascontiguousarray(F[:, list(self.shown)])}
         statistics = summary_statistics(F, list(self.axes.values()))
         return {"points": statistics[:, list(self.shown)], "statistics": statistics}
+
+    def colors(self, F: Values, rows: NDArray[np.intp], points: Values) -> Values:
+        """Values (n,) that colour samples F, which are these rows of the data and have these `points`."""
+        if self.color in self.intrinsic or self.color is None:
+            return points[:, 0] if self.color is None else self.intrinsic[self.color][rows]
+        return np.angle(F @ np.exp(2j * np.pi * np.arange(F.shape[1]) / F.shape[1]))
 
     def pick(self, rows: NDArray[np.intp]) -> int:
         """Index of the sample that is shown as a field."""
@@ -414,7 +420,8 @@ def lwr_study() -> Study:
 def _traffic_view(about, _):
     moments = {"time": about["times"], "trajectory": about["trajectories"]}
     # shocks have formed at t = 15
-    return View((0, 1, 2), intrinsic=moments, axes={"x": about["cell_centers"]}, target=15.0)
+    color = "mean position on the ring (angle)"
+    return View((0, 1, 2), intrinsic=moments, axes={"x": about["cell_centers"]}, color=color, target=15.0)
 
 
 @documented

@@ -18,7 +18,7 @@ from randsmap._interface.arrays import as_array, check_samples
 from randsmap._interface.callers import extrapolation_ignored, warn_caller
 from randsmap._interface.fields import flattened, reshape_for
 from randsmap._interface.parameters import Parameter, check_parameters, check_random_state
-from randsmap._io.progress import steps
+from randsmap._io.progress import stage, steps
 from randsmap._kernels.linear_map import MOST_STEPS
 from randsmap._linalg.rows import taken
 from randsmap._linalg.scales import error_scales, in_norm
@@ -194,7 +194,7 @@ def autotune(
     check_parameters(decoder)
     search = _EncoderSearch(F, labels, decoder, alpha, rng, n_steps["projection"], encoders)
     table, more, edges, sample = None, np.nan, list[str](), Sample(F, weights)
-    with search_threads(len(F)):
+    with search_threads(len(F)), stage(1, 3):
         if model is None:
             best = search.best(n_components, max_components)
             encoder, table = best.encoder, Results.of(search.trials.values(), [best], _row)
@@ -212,8 +212,7 @@ def autotune(
         n_steps = search.numbers_of_steps(encoder, n_steps)
     # the encoder was judged on parts of the samples: the model's own is fitted to all of them
     whole = ManifoldModel(encoder, decoder, **n_steps)
-    fitted_parts(whole, snapshots, groups)
-    best_model, found = _without_search(whole, snapshots, groups), whole.decoder_
+    best_model, found = _without_search(whole, snapshots, groups, 2 + (model is None)), whole.decoder_
     for text in cautions_in_words(best_model, sample, groups):
         warn_caller(text)
     return Bunch(
@@ -226,13 +225,16 @@ def autotune(
     )
 
 
-def _without_search(whole: ManifoldModel, snapshots: Any, groups: Any) -> Any:
-    """The model with the decoder that a search in the fit of `whole` has found."""
+def _without_search(whole: ManifoldModel, snapshots: Any, groups: Any, n_stages: int) -> Any:
+    """The model with the decoder that a search in the fit of `whole` finds; the last two stages of a search."""
+    with stage(n_stages - 1, n_stages):
+        fitted_parts(whole, snapshots, groups)
     found, steps_of = whole.decoder_.best_decoder_, {name: getattr(whole, name) for name in _STEPS}
     model = ManifoldModel(clone(whole.encoder_), clone(found), **steps_of)
     assembled(model, snapshots, whole.encoder_, found)
     # the decoder is searched for anew without the samples held out
-    model.held_out_ = judged(model, held_out_errors(whole, snapshots, groups=groups), snapshots)
+    with stage(n_stages, n_stages):
+        model.held_out_ = judged(model, held_out_errors(whole, snapshots, groups=groups), snapshots)
     return model
 
 
