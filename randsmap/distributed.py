@@ -153,6 +153,8 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
 
     {raises} {example}
     """
+    if not isinstance(model, ManifoldModel):
+        raise TypeError(f"model must be a ManifoldModel, got {model!r}: registrations take batches by partial_fit")
     F = dask_fields(F)
     sample = F[one_of_each(len(F), check_parameters(model)["encoder_samples"])].compute()
     encoder = in_one_norm(clone(model.encoder), model.decoder)

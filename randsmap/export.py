@@ -27,15 +27,14 @@ __all__ = ["fmu", "onnx"]
 _LARGEST_GRAPH = (1 << 31) - (1 << 20)  # bytes: protobuf's limit, less the names
 
 
-def _frozen(decoder: Any) -> FrozenDecoder:
-    if not isinstance(decoder, FrozenDecoder):
-        if isinstance(decoder, ManifoldModel):  # whatever its encoder: fields are decoded alone
-            decoder = getattr(decoder, "decoder_", None) or decoder
-        if not hasattr(decoder, "freeze"):
-            raise TypeError(f"decoder must be frozen, or have a method freeze(), got {type(decoder).__name__}")
-        decoder = decoder.freeze()
-    found: FrozenDecoder = decoder
-    return found
+def _frozen(decoder: Any) -> Any:
+    if isinstance(decoder, FrozenDecoder):
+        return decoder
+    if isinstance(decoder, ManifoldModel):  # whatever its encoder: fields are decoded alone
+        decoder = getattr(decoder, "decoder_", None) or decoder
+    if not hasattr(decoder, "freeze"):
+        raise TypeError(f"decoder must be frozen, or have a method freeze(), got {type(decoder).__name__}")
+    return decoder.freeze()
 
 
 def _varies(frozen: FrozenDecoder) -> bool:

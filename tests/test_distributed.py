@@ -216,6 +216,8 @@ def test_what_is_wrong_is_named_and_the_decoder_kept(data):
             distributed.fit(decoder, Y, F)
         with pytest.raises(TypeError, match="can be merged"):
             distributed.fit(KernelDecoder(), Y, fields)
+        with pytest.raises(TypeError, match="must be a ManifoldModel"):
+            distributed.fit_model(randsmap.ShiftRegistration(randsmap.ManifoldModel(randsmap.POD(1))), fields)
         with pytest.raises(ValueError, match="got 'svd'"):
             distributed.fit(RFNNDecoder(solver="svd"), Y, fields)
         with pytest.raises(ValueError, match="same number of rows"):

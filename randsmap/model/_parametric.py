@@ -20,7 +20,7 @@ from randsmap._interface.state import Array, Count, Part, check_fitted, restored
 from randsmap._linalg.rows import Rows, spread_rows
 from randsmap._linalg.scales import error_scales, standard_deviations
 from randsmap._linalg.svd import principal_coordinates
-from randsmap.decoders import AutoDecoder, FrozenDecoder
+from randsmap.decoders import AutoDecoder
 from randsmap.decoders._auto import GAUSSIAN, MATERN, THIN_PLATE
 from randsmap.decoders._base import available_if, require
 from randsmap.encoders import POD
@@ -293,7 +293,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         """The larger of the parts' `leverage_`, of their training points, in the same units."""
         return float(FACTOR * max(in_limits(part.leverage_, part.leverage_limit_) for part, _ in self._leverages()))
 
-    def freeze(self, **options: Any) -> FrozenDecoder:
+    def freeze(self, **options: Any) -> Any:
         """Regressor and model as one immutable block of memory, which decodes parameters without Python.
 
         Parameters
@@ -324,8 +324,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             reason = unknown if found is None else found.basis.not_frozen
         if reason:
             raise TypeError(f"{type(self).__name__} cannot be frozen: {reason}")
-        frozen: FrozenDecoder = getattr(part, "freeze", partial(freeze, part))(**options, regressor=self)
-        return frozen
+        return getattr(part, "freeze", partial(freeze, part))(**options, regressor=self)
 
     def leverage_points(self, X: Any) -> Any:
         return validate_data(self, as_columns(X), reset=False)
