@@ -49,8 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell("", end="")  # flush what argparse has printed, to a closed pipe too
     # messages must not go where the output goes
     to_stdout = any(_is_stdout(getattr(arguments, name, None)) for name in ("out", "error"))
-    elsewhere = contextlib.redirect_stdout(sys.stderr if to_stdout else sys.stdout)
-    silent = contextlib.redirect_stdout(io.StringIO() if arguments.quiet or arguments.json else sys.stdout)
+    spoken = sys.stderr if to_stdout else sys.stdout
+    elsewhere = contextlib.redirect_stdout(spoken)
+    silent = contextlib.redirect_stdout(io.StringIO() if arguments.quiet or arguments.json else spoken)
     with _as_a_command(), elsewhere:
         try:
             command = getattr(import_module("randsmap.cli._commands"), arguments.command)
