@@ -388,7 +388,7 @@ def _searched(arguments, snapshots, groups, kept, facts, n_samples=None):
             f"spectrum shows no other (--components {more})"
         )
     if result.on_edge_:
-        text = f"{', '.join(result.on_edge_)} at an edge of what was searched: a better value may lie beyond"
+        text = f"{', '.join(result.on_edge_)} at the boundary of the search range: a better value may lie beyond"
         tell(f"{warning_sign()} {text}", sys.stderr)
     return result.best_model_
 
@@ -618,7 +618,7 @@ def _error_bar(model):
     if getattr(model, "calibrated_", None) or not hasattr(part, "fit") or leverage_cost(part) <= 1e12:
         bar = getattr(model, "error_bar_", None)
         if bar is not None:
-            yield "error bar", f"{np.quantile(bar.errors, 0.9):.2g} are not exceeded by 90 % of the fields left out"
+            yield "error bar", f"90 % of the held-out fields have an error below {np.quantile(bar.errors, 0.9):.2g}"
 
 
 def report(arguments):
@@ -693,7 +693,7 @@ def _parameters_of(arguments, snapshots, width=None):
     path, n = arguments.parameters, len(snapshots)
     if path is None:
         return None
-    parameters = read_columns(path, key=arguments.parameters_key, width=width)
+    parameters = _read_option(read_columns, arguments, "parameters", width=width)
     columns = parameters.shape[1] == n
     if len(parameters) != n and columns and arguments.transpose:
         parameters = parameters.T
@@ -704,12 +704,20 @@ def _parameters_of(arguments, snapshots, width=None):
     raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
 
 
+def _read_option(read, arguments, name, **how):
+    """What `read` reads from the file of an option whose array a second option names; errors name that one."""
+    try:
+        return read(getattr(arguments, name), key=getattr(arguments, f"{name}_key"), **how)
+    except ValueError as error:
+        raise ValueError(str(error).replace("--key", f"--{name.replace('_', '-')}-key")) from error
+
+
 def _groups_of(arguments, snapshots):
     """Labels (n,) of --groups, or None."""
     path, n = arguments.groups, len(snapshots)
     if path is None:
         return None
-    labels = read_labels(path, n, key=arguments.groups_key)
+    labels = _read_option(read_labels, arguments, "groups", n=n)
     if labels.ndim > 1 and max(labels.shape) == labels.size == n:  # rows of MATLAB
         labels = labels.squeeze()
     if labels.shape != (n,):
@@ -727,7 +735,7 @@ def _weights_of(arguments, layout):
     path, shape = arguments.cell_weights, layout.shape
     if path is None:
         return None
-    weights = read_array(path, key=arguments.cell_weights_key)
+    weights = _read_option(read_array, arguments, "cell_weights")
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
         hint = f". Reshape them: reshape({layout.n_cells})" if weights.size == layout.n_cells else ""
         raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}{hint}")
