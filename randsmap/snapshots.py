@@ -603,7 +603,7 @@ def transposed_evidence(F: Any) -> str | None:
         if mapping_of(F) is None:
             columns, rows = F.reshape(-1, F.shape[-1]), F.reshape(len(F), -1)
             if _equal_sums(columns, 0) and not _equal_sums(rows, 1):
-                return "all its columns have the same sum, and its rows have not"
+                return "all its columns have the same sum, and its rows do not"
         if F.ndim > 2 or F.shape[1] < 25 or len(F) < 4 * F.shape[1]:  # smoothness is chance
             return None
         return _evidence_of_smoothness(F)

@@ -205,7 +205,9 @@ def test_error_bars_cover_new_trajectories_though_few_were_seen(n):
             inside.append((relative_l2(path[1:], found) <= bars).mean())
     assert np.mean(inside) >= n / (n + 1)
     for coverage, needed in ((n / (n + 1) + 0.005, n + 1), (0.99, 99), (1, "inf")):
-        with pytest.warns(UserWarning, match=rf"needs {needed} trajectories .* and {n} tell coverage <= {n}/{n + 1}"):
+        with pytest.warns(
+            UserWarning, match=rf"needs {needed} trajectories.* {n} of the fit support coverage <= {n}/{n + 1}"
+        ):
             bars = fitted.forecast(path[:1], 30, return_error=True, coverage=coverage)[1]
         assert bars.shape == (30,) and np.isinf(bars).all()
 

@@ -208,15 +208,14 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if return_error is False or not Parameter(bool, words=("absolute",)).check(return_error, "return_error"):
         return fields
     bar, absolute, shape = estimator.error_bar_, return_error == "absolute", estimator.field_shape_
-    X = np.asarray(X, dtype=float)[
-        :, -bar.points.shape[1] :
-    ]  # a registration's own coordinates come first, and tell nothing
+    # the coordinates of a registration come first and do not matter
+    X = np.asarray(X, dtype=float)[:, -bar.points.shape[1] :]
     errors, known = bar.at(X, coverage, absolute=absolute), len(bar.errors)
     if not len(errors):
         return fields, errors
     if np.isinf(errors).all():
         warn_caller(
-            f"the errors are infinite: {known} held-out errors tell coverage <= {known}/{known + 1}, got {coverage}"
+            f"the error bars are infinite: {known} held-out errors support coverage <= {known}/{known + 1}, got {coverage}"
         )
     elif np.size(fields) == len(errors) * math.prod(shape):
         sizes = field_norms(np.asarray(fields).reshape(len(errors), -1), cell_weights=norm_weights(shape, estimator))

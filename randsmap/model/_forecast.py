@@ -302,7 +302,7 @@ class LatentForecast(FieldOutputMixin, Model):
     }
 
     leverage_from = "model"
-    freeze = not_frozen("an image does not step in time: randsmap.export.fmu makes a unit that does")
+    freeze = not_frozen("an image does not step in time. randsmap.export.fmu makes a unit that does")
 
     def fit(self, snapshots: ArrayLike, groups: ArrayLike | None = None, times: ArrayLike | None = None) -> Self:
         """Fit the model to the snapshots, and the regressor to the motion of their latents.
@@ -446,8 +446,8 @@ class LatentForecast(FieldOutputMixin, Model):
             runs = len(np.unique(self._runs))
             needed = np.ceil(round(coverage / (1 - coverage), 9)) if coverage < 1 else np.inf
             warn_caller(
-                f"the errors are infinite: coverage={coverage} needs {needed:.0f} trajectories that were left out, and "
-                f"{runs} tell coverage <= {runs}/{runs + 1}. Fit to more trajectories, or ask for less coverage"
+                f"the error bars are infinite: coverage={coverage} needs {needed:.0f} trajectories, and the {runs} of the "
+                f"fit support coverage <= {runs}/{runs + 1}. Fit to more trajectories, or pass a smaller coverage"
             )
             bars = [np.inf]
         ahead = np.arange(1, n_steps + 1)
