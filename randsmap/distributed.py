@@ -45,7 +45,7 @@ F : dask array (n, M) or (n, *shape)
     Fields in chunks of any shape; (n,) for a single cell.""",
     "raises": """\
 ImportError, TypeError, ValueError
-    Without dask, if fields are no dask array, if the lengths of chunks are not known, or as the estimator.""",
+    If dask is missing, fields are no dask array, or lengths of chunks are unknown; otherwise as the estimator.""",
     "example": """\
 >>> import numpy as np, dask.array as da
 >>> from randsmap import POD, ManifoldModel, RANDSMAPDecoder, SigmoidFeatures, distributed

@@ -127,12 +127,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     model
-        Equal to the saved one to the bit; its arrays are C-contiguous and writeable.
+        Bit-identical to the saved model; its arrays are C-contiguous and writeable.
 
     Raises
     ------
     ValueError, OSError
-        If the file is no model file, damaged, cut off, forged, of another version of the format, or cannot be read.
+        If the file is not a model file, is damaged, cut off or forged, has another version of the format, or cannot be
+        read.
 
     Notes
     -----

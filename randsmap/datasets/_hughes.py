@@ -302,8 +302,8 @@ def solve_eikonal(
 
     Notes
     -----
-    Halving the spacing halves the error (near a point source, as h log(1/h)). Results are the same bits in any batch
-    and for any number of threads.
+    Halving the spacing halves the error (near a point source, as h log(1/h)). Results are bit-identical in any
+    batch and for any number of threads.
 
     Examples
     --------

@@ -200,7 +200,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the decoded fields (higher is better, 0 at best).
 
-        Except for empty and tiny fields that is the relative L2 error, in the norm of the cells' weights.
+        This is the relative L2 error, in the norm of the cell weights, except for empty and tiny fields.
 
         Parameters
         ----------
@@ -499,10 +499,10 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
     Parameters
     ----------
     dtype
-        Of the coefficients, all but the bias. "float32" halves their memory, and of many points the time of the matrix
-        product; fields differ by some 1e-7 of |phi(y)| |A|, at training points by at most 1e-5 of their norms, or `fit`
-        raises ValueError. Invariants, bounds and constant cells are kept as exactly: fields and their projection are
-        float64, as is the fit itself.
+        Of the coefficients, all but the bias. "float32" halves their memory, and the time of the matrix product for
+        many points. Fields differ by some 1e-7 of |phi(y)| |A|. If they differ by more than 1e-5 of their norms at
+        training points, `fit` raises ValueError. Fit, fields and projection are float64, so that invariants, bounds
+        and constant cells hold as exactly.
     """
 
     dtype: str = parameter(str, default="float64", words=("float64", "float32"))
@@ -614,19 +614,19 @@ class RidgeDecoder(LatentScaling, LinearDecoder):
     def spectrum(self, X: ArrayLike, *, least: float = 0.0) -> tuple[_Values, _Values]:
         """Eigenvectors and eigenvalues of Phi Phi^T, Phi the features of X, which need no fields.
 
-        Without its invariants' correction the decoder fitted to latents X and fields F returns H F at X, with the hat
-        matrix H = U diag(s / (s + lambda)) U^T of every lambda. A kernel stands for the features' products. Phi is
-        without its mean, and the first pair is the constant vector with an infinite eigenvalue, which no lambda damps:
-        H_ii = 1/n + the centred leverage. With center=False Phi is [1 | features]. The first 1 + d pairs belong to a
-        kernel's linear tail (degree=1), which is not damped either.
+        They give the hat matrix H = U diag(s / (s + lambda)) U^T of every lambda: a decoder fitted to latents X and
+        fields F returns H F at X, before its invariants are enforced. Kernel decoders use the kernel matrix as
+        Phi Phi^T. Phi is centred, and the first pair is the constant vector. Its eigenvalue is infinite, since no
+        lambda damps it: H_ii = 1/n + the centred leverage. With center=False Phi is [1 | features]. With degree=1
+        the first 1 + d pairs belong to the kernel's linear trend, which is not damped either.
 
         Parameters
         ----------
         X : array-like (n, d)
             Latent coordinates, n >= 2.
         least : float, default=0.0
-            The smallest lambda that it is for: where it is faster, random features go without eigenvalues below the
-            decoder's `tol` (None: 1e-8) times that.
+            The smallest lambda of interest. Eigenvalues below it times the decoder's `tol` (None: 1e-8) are left out
+            for random features, if this is faster.
 
         Returns
         -------

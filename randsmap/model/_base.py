@@ -255,8 +255,8 @@ class ReconstructionMixin(FieldOutputMixin, TransformerMixin):
     def score(self, X: ArrayLike, y: Any = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the reconstructed fields (higher is better, 0 at best).
 
-        Except for empty and tiny fields that is the relative L2 error. A decoder's own `score` is the same of
-        the fields at given latents.
+        This is the relative L2 error, except for empty and tiny fields. The `score` of a decoder is the same for
+        fields at given latents.
 
         {fields} {ignored} {returns_float} {raises}
         """

@@ -446,8 +446,8 @@ class LatentForecast(FieldOutputMixin, Model):
             runs = len(np.unique(self._runs))
             needed = np.ceil(round(coverage / (1 - coverage), 9)) if coverage < 1 else np.inf
             warn_caller(
-                f"the error bars are infinite: coverage={coverage} needs {needed:.0f} trajectories, and the {runs} of the "
-                f"fit support coverage <= {runs}/{runs + 1}. Fit to more trajectories, or pass a smaller coverage"
+                f"the error bars are infinite: coverage={coverage} needs {needed:.0f} trajectories, and the {runs} of "
+                f"the fit support coverage <= {runs}/{runs + 1}. Fit to more trajectories, or pass a smaller coverage"
             )
             bars = [np.inf]
         ahead = np.arange(1, n_steps + 1)

@@ -338,8 +338,8 @@ class ManifoldModel(ReconstructionMixin, Model):
         ----------
         precision, tol, kind, latents, max_bytes, error_bar, distil
             As in the decoder's own `freeze`. `precision` is also that of the training fields of `DiffusionMaps` and
-            of the fields and path lengths of `Isomap`. Distances of the former are measured in the fewest principal
-            components that give their latents to `tol` of the largest.
+            of the fields and path lengths of `Isomap`. For `DiffusionMaps`, the image holds as few principal
+            components of the training fields as give the latents to `tol` of the largest.
 
         Returns
         -------

@@ -65,11 +65,11 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     Predicted fields are decoded fields: with a decoder that preserves the mass, every prediction has it, at any
     parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
-    Theta of a `ShiftRegistration` is unwrapped from each snapshot to the next: along the parameter, or along the
-    shortest tree that joins the parameters, first those of one group. Runs at equal distances are joined where theta
-    is most alike. If neighbours then differ by a turn and none by half of one, as around a circle of parameters, its
-    cosine and sine are interpolated instead. It warns of gaps, also between runs, in which theta may turn by more than
-    a third.
+    Theta of a `ShiftRegistration` is unwrapped from each snapshot to its neighbour: along a single parameter, or along
+    the shortest tree that joins the parameters, within groups first. Of equally short connections, the one with the
+    smallest difference of theta is used. On a circle of parameters, theta then differs by a full turn between some
+    neighbours, and by about half a turn between none: its cosine and sine are interpolated instead. `fit` warns of
+    gaps, also between groups, in which theta may turn by more than a third.
 
     References
     ----------
@@ -112,8 +112,8 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             Fields, in rows or of any shape, as for `ManifoldModel`.
         groups : array-like (n,) or None
             Labels of groups, such as trajectories, that the search for the regressor holds out as a whole; otherwise
-            held-out fields have neighbours in time, which every candidate predicts well. Needs a regressor whose `fit`
-            takes groups, such as `AutoDecoder` (None).
+            held-out fields have neighbours in time, which every candidate predicts well. The `fit` of the regressor
+            must accept groups, as that of `AutoDecoder` (None) does.
 
         {result_of_fit}
 
@@ -122,7 +122,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         UserWarning
             If the latents of snapshots with equal parameters differ by more than 1e-3 of the standard deviation:
             predictions lie in between. If theta of neighbouring parameters differs by more than a third of a turn. If
-            there are more parameters than cells, as of arguments that are swapped.
+            there are more parameters than cells: the arguments may be swapped.
         """
         with restored_on_error(self):
             check_samples(parameters=parameters, snapshots=snapshots, groups=groups)

@@ -30,8 +30,8 @@ class ShiftRegistration(Registration, Model):
     lines.
 
     The first latent is theta, the phase of the first Fourier mode along the axis. `model` encodes and decodes the
-    fields that are shifted back by theta. Derivatives jump where theta is a whole number of cells, as the
-    reconstruction does between cells; sums along the axis have none.
+    fields that are shifted back by theta. Derivatives jump where theta is a whole number of cells, since the
+    reconstruction jumps between cells. Derivatives of sums along the axis are continuous.
 
     Parameters
     ----------

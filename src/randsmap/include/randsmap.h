@@ -14,8 +14,8 @@
  *
  * A function returns RANDSMAP_OK (0) or a status below. Between randsmap_open and randsmap_close nothing is
  * allocated or locked, and a decoder is only read: any number of threads may use one, each with its own
- * workspace. Arrays are of doubles, one point or field a row, contiguous; results may not overlap what is
- * read. A row's result does not depend on the other rows of a call.
+ * workspace. Arrays are of doubles, contiguous, with one point or field per row; results may not overlap
+ * inputs. A row's result does not depend on the other rows of a call.
  *
  * The interface only grows: what is here stays, and images of this version will be read by later ones.
  */
@@ -97,12 +97,12 @@ RANDSMAP_API int randsmap_decode(const randsmap_decoder *decoder, const double *
 RANDSMAP_API int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m,
                                         ptrdiff_t n, double *out, double *work);
 
-/* Latent points y (n, d) of fields f (n, M), where the image holds an encoder. Fields that the model registers are aligned, or
- * turned into quantiles, before. */
+/* Latent points y (n, d) of fields f (n, M), if the image holds an encoder. Registration of the model (alignment or
+ * quantiles) is included. */
 RANDSMAP_API int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
                                  double *work);
-/* The same with that number of steps of projection, which bring the decoded field nearer to f; randsmap_encode takes
- * the number that the image holds, and so does this one if it is negative. */
+/* The same with a given number of projection steps, which bring the decoded field nearer to f. A negative number means
+ * that of the image, which randsmap_encode uses. */
 RANDSMAP_API int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
                                        double *y, double *work);
 
@@ -114,9 +114,9 @@ RANDSMAP_API int randsmap_decode_jvp(const randsmap_decoder *decoder, const doub
 RANDSMAP_API int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
                               double *work);
 
-/* How far fields decoded at points y (n, d) may be off: out (n) has relative L2 errors, or with `absolute` L2 errors, that
- * are not exceeded with the probability `coverage`. With the fields f (n, M), or NULL, none is larger than f explains.
- * Infinite where so much coverage is not known. The image must have been made with error_bar=True. */
+/* Error bars out (n) of fields decoded at points y (n, d): relative L2 errors (with `absolute`: L2 errors) that are not
+ * exceeded with the probability `coverage`. The decoded fields f (n, M) limit them by their sizes; f may be NULL. They
+ * are infinite if the data do not support the coverage. The image must have been made with error_bar=True. */
 RANDSMAP_API int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
                                 double coverage, int absolute, double *out);
 
