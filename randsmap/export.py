@@ -181,8 +181,7 @@ def _functions(add: Any, part: Any, basis: int, function: int) -> str:
     elif basis == _kernel.RADIAL_KERNEL:
         x = add("Unsqueeze", add("Div", "latents", part("lengths")), [1])
         apart = add("Sub", x, np.ascontiguousarray(part("columns").T)[None])
-        squares = add("ReduceSum", add("Mul", apart, apart), [2], keepdims=0)
-        phi = _radial(add, function, add("Mul", squares, scale))
+        phi = _radial(add, function, add("Mul", add("ReduceSum", add("Mul", apart, apart), [2], keepdims=0), scale))
     elif basis == _kernel.MONOMIALS:
         lengths = part("lengths")
         x = add("Sub", "latents" if lengths is None else add("Div", "latents", lengths), part("offsets"))

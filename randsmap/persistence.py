@@ -132,8 +132,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     Raises
     ------
     ValueError, OSError
-        If the file is not a model file, is damaged, cut off or forged, has another version of the format, or cannot be
-        read.
+        If the file is not a model file, is damaged, cut off, forged or of another format version, or cannot be read.
 
     Notes
     -----

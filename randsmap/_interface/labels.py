@@ -255,8 +255,7 @@ def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str,
 def _spread(values: NDArray[Any], axes: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[Any]:
     """A coordinate along some axes as one value for each cell, flat."""
     values = values.reshape([shape[axis] for axis in axes]).transpose(np.argsort(axes))
-    ones = [n if axis in axes else 1 for axis, n in enumerate(shape)]
-    return np.broadcast_to(values.reshape(ones), shape).ravel()
+    return np.broadcast_to(values.reshape([n if axis in axes else 1 for axis, n in enumerate(shape)]), shape).ravel()
 
 
 def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple[str, str]) -> None:

@@ -116,8 +116,7 @@ def _locked_temporary(folder, prefix):
     """A new open file and its name; its lock ends with the process, even if that is killed."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(4)}.tmp"
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        file = os.fdopen(os.open(path, flags, 0o666), "rb")
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), "rb")
         if fcntl is None:
             return file, path
         with contextlib.suppress(OSError):  # a file system without locks

@@ -360,8 +360,7 @@ def _are_two_levels(rows: Sequence[list[str]]) -> bool:
     above, below = ({*level} for level in zip(*pairs, strict=True))
     if None in above | below or len(above) == len(pairs) or len({*pairs}) < len(pairs) or len(pairs) < 3:
         return False
-    is_product = len(below) < len(pairs) == len(above) * len(below)
-    return is_product or (all(whole[:2]) and pairs == sorted(pairs))
+    return len(below) < len(pairs) == len(above) * len(below) or (all(whole[:2]) and pairs == sorted(pairs))
 
 
 def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) -> list[tuple[str, ...]]:

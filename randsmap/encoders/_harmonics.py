@@ -18,8 +18,7 @@ def non_harmonic_selection(eigenvectors: _Values, n_components: int) -> tuple[ND
     The indices are 1-based and ascending. Residuals above 1 (worse than predicting 0) count as 1; of equal ones the
     earlier eigenvector is selected."""
     residuals = local_linear_residuals(eigenvectors)
-    order = np.argsort(-np.minimum(residuals, 1), kind="stable")
-    return np.sort(order[:n_components]) + 1, residuals
+    return np.sort(np.argsort(-np.minimum(residuals, 1), kind="stable")[:n_components]) + 1, residuals
 
 
 def local_linear_residuals(eigenvectors: _Values, *, max_samples: int = 2000) -> _Values:

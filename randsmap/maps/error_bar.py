@@ -243,14 +243,12 @@ def eighths(points: _Values) -> _Labels:
 
 def same_points(points: _Values) -> _Labels:
     """Numbers (n,) of the points (n, d), those of equal ones equal: of a millionth of the standard deviation."""
-    cells = np.round(points / (1e-6 * standard_deviations(points)))
-    return np.unique(cells, axis=0, return_inverse=True)[1].ravel()
+    return np.unique(np.round(points / (1e-6 * standard_deviations(points))), axis=0, return_inverse=True)[1].ravel()
 
 
 def members(labels: _Labels) -> list[_Labels]:
     """Indices of the members of each group."""
-    ends = np.cumsum(np.unique(labels, return_counts=True)[1])
-    return np.split(np.argsort(labels, kind="stable"), ends[:-1])
+    return np.split(np.argsort(labels, kind="stable"), np.cumsum(np.unique(labels, return_counts=True)[1])[:-1])
 
 
 def _others(points, labels):

@@ -83,8 +83,7 @@ class TrustRegion:
 def _usual_gap(points):
     """The distance from its nearest neighbour that a share of the points does not exceed, twins apart."""
     step = -(-len(points) // 4096)  # a share of 90 % of 4096 points is 90 +- 0.5 % of all
-    some = np.ascontiguousarray(points[::step])
-    nearest = NeighborIndex(points).query(some, min(2, len(points)))[0][:, -1]
+    nearest = NeighborIndex(points).query(np.ascontiguousarray(points[::step]), min(2, len(points)))[0][:, -1]
     nearest = nearest[nearest > _DUPLICATE_DISTANCE]
     return float(np.quantile(nearest, 0.9)) if len(nearest) else 0.0
 

@@ -579,8 +579,7 @@ def _candidates(functions, coefficients, X, exact, dtype, tol):
             factor = coefficients["factor"] @ (coefficients["modes"] @ modes.T)
         else:
             factor = coefficients["coefficients"] @ modes.T
-        combined = {"bias": np.zeros(rank), "coefficients": factor}
-        coordinates = LinearMap.of(map_arrays(functions, combined)).fields(X)
+        coordinates = LinearMap.of(map_arrays(functions, {"bias": np.zeros(rank), "coefficients": factor})).fields(X)
         start = -coordinates.mean(axis=0)
         yield from _roundings({"bias": mean, "start": start, "factor": factor, "modes": modes}, dtype)
     if tol is not None:

@@ -262,8 +262,7 @@ def _known_share(model: Any, F: _Values) -> float:
     """Share of the fields whose latents are those of training fields; 0 if these are not known."""
     fit = getattr(getattr(model, "decoder_", None), "fitted", None)
     points = getattr(model, "training_latents_", None) if fit is None else fit.training_points
-    # the training latents are those of the encoder, before steps of projection
-    options = {"projection": 0} if getattr(model, "projection", 0) else {}
+    options = {"projection": 0} if getattr(model, "projection", 0) else {}  # training latents are those before steps
     Y = np.asarray(model.transform(named(model, F), **options))
     if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
         return 0.0
