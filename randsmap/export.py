@@ -173,8 +173,6 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
 def _functions(add: Any, part: Any, basis: int, function: int) -> str:
     """The functions of the latents (n, P) of which fields are linear combinations, as rk_image.h has them."""
     scale, phi = part("scalars")[0, 0], "latents"
-    if part("input") is not None:
-        raise TypeError("the model has no ONNX graph: its latents are decoded from parameters")
     if basis == _kernel.FEATURE_MAP:
         t = add("Add", add("MatMul", "latents", part("weights")), part("offsets"))
         phi = add("Mul", add("Cos" if function == features.COSINE else "Sigmoid", t), scale)
@@ -269,8 +267,8 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     others = [name for name, n in _kernel.SECTIONS.items() if n > last and name.partition("_")[0] not in known]
     if any(part(name) is not None for name in others):
         raise TypeError(
-            "the decoder has no ONNX graph: it is a median, a mixture or a registration of fields, not a linear "
-            "map. Fit one that is: KernelDecoder() or, on the command line, with --features"
+            "the decoder has no ONNX graph: it is a median, a mixture or a registration, or takes parameters, "
+            "and is no linear map. Fit one: KernelDecoder() or, on the command line, with --features"
         )
     lower, C = part("lower"), part("invariants")
     if lower is not None and C is not None and len(C):

@@ -40,6 +40,8 @@ def made(name):
     }
     if name == "POD":
         return randsmap.POD(2, invariants="mass").fit(F)
+    if name == "parameters":
+        return randsmap.ParametricModel(randsmap.ManifoldModel(randsmap.POD(2)), randsmap.KernelDecoder()).fit(Y, F)
     if name == "model":
         return randsmap.ManifoldModel(randsmap.Isomap(2), randsmap.KernelDecoder()).fit(F)
     if name.startswith("varying"):
@@ -230,6 +232,8 @@ def test_graphs_give_the_fields_and_their_mass(tmp_path, name):
     [
         ("bounds", "a decoder with bounds and invariants has no ONNX"),
         ("multi-Gaussian", "kernels other than multi-Gaussian"),
+        ("k-NN", "a mixture or a registration, or takes parameters"),
+        ("parameters", "a mixture or a registration, or takes parameters"),
     ],
 )
 def test_what_has_no_graph_is_refused(tmp_path, name, message):
