@@ -26,16 +26,19 @@ def bumps():
     return F / F.sum(axis=1, keepdims=True), grid
 
 
-def test_errors_are_those_of_metrics(bumps):
+DECODED = (randsmap.DiffusionMaps(2), randsmap.RANDSMAPDecoder(random_state=0, bounds=(0, None)))
+
+
+@pytest.mark.parametrize("parts", [DECODED, (randsmap.POD(3, bounds=(0, None)),)], ids=["decoder", "POD alone"])
+def test_errors_are_those_of_metrics(bumps, parts):
     F, _ = bumps
-    decoder = randsmap.RANDSMAPDecoder(random_state=0, bounds=(0, None))
-    model = ManifoldModel(randsmap.DiffusionMaps(2), decoder).fit(F)
+    model = ManifoldModel(*parts).fit(F)
     errors = reconstruction_errors(model, F)
     G = model.reconstruct(F)
     assert list(errors) == ["relative_l2", "relative_linf", "conservation_error", "outside_bounds"]
     assert np.array_equal(errors["relative_l2"], metrics.scaled_l2(F, G))
     assert np.array_equal(errors["relative_linf"], metrics.scaled_linf(F, G))
-    C = model.decoder_.invariant_matrix_
+    C = (model.encoder_ if model.decoder_ is None else model.decoder_).invariant_matrix_
     assert np.array_equal(errors["conservation_error"], metrics.conservation_error(F, G, invariants=C))
     assert not errors["outside_bounds"].any()
     assert errors["relative_l2"].mean() == pytest.approx(-model.score(F), rel=1e-12)

@@ -496,7 +496,7 @@ def evaluate(arguments):
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
         found[name] = dict(zip(("mean", "median", "p05", "p95", "max"), figures, strict=True))
-    kept = getattr(getattr(fitted, "decoder_", None), "invariants_", None)
+    kept = getattr(randsmap.invariants.decoding_part(model), "invariants_", None)
     if kept is not None:
         tell(f"the model conserves {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
     metrics = randsmap.metrics

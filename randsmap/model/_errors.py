@@ -23,7 +23,7 @@ from randsmap._linalg.rows import Rows, taken
 from randsmap._linalg.scales import error_scales, in_norm, median_norm, standard_deviations
 from randsmap.decoders import AutoDecoder
 from randsmap.decoders._auto import check_groups
-from randsmap.invariants import norm_weights
+from randsmap.invariants import decoding_part, norm_weights
 from randsmap.maps.error_bar import nearest_other, neighbors_in_file, same_points
 from randsmap.metrics import conservation_error, field_norms, scaled_linf
 from randsmap.model._base import Errors, HeldOutErrors, decoded_errors, model_texts, relative_errors
@@ -53,7 +53,7 @@ def reconstruction_errors(
     -------
     dict of str to ndarray (n,)
         "relative_l2" and "relative_linf", scaled as by `metrics.scaled_l2`. "conservation_error", absolute, of the
-        invariants of the model's decoder, or of the mass if it has none. "outside_bounds" if the decoder has bounds:
+        invariants of the part that decodes, or of the mass if it has none. "outside_bounds" if that part has bounds:
         the largest distance of a cell from them.
 
     {raises}
@@ -227,7 +227,7 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
 
 def _measures(model: Any, F: Rows) -> dict[str, Errors]:
     """Functions of fields and decoded fields; the norms they are relative to are those of all snapshots F."""
-    decoder, weights = getattr(model, "decoder_", None), norm_weights(model.field_shape_, model)
+    decoder, weights = decoding_part(model), norm_weights(model.field_shape_, model)
     C, kept = getattr(decoder, "invariant_matrix_", None), getattr(decoder, "invariants_", None)
     mass = "mass" if weights is None else weights
     measures: dict[str, Errors] = {

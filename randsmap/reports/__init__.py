@@ -480,7 +480,7 @@ def _worst_table(found: Evaluation, labels: NDArray[Any] | None) -> _Table:
         leverage = {row: f"{value:.3g}" for row, value in zip(found.examined, found.leverage)}
         columns.append(("leverage", *(leverage.get(row, "") for row in worst)))
     latents = found.latents[worst, :6].T
-    columns += [(f"y{k}", *(f"{y:.4g}" for y in values)) for k, values in enumerate(latents, 1)]
+    columns += [(f"z{k}", *(f"{y:.4g}" for y in values)) for k, values in enumerate(latents, 1)]
     return list(zip(*columns))
 
 
