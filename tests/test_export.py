@@ -81,7 +81,7 @@ def test_a_unit_of_a_thousand_steps_gives_the_fields_of_python(fmpy, tmp_path, c
     decoder, path = made("bounds"), str(tmp_path / "unit.fmu")
     decoder.freeze().save(tmp_path / "decoder.rsm")
     arguments = ["export", "fmu", str(tmp_path / "decoder.rsm"), "--out", path, "--step-size", "0.001"]
-    assert main(arguments) == 0 and f"wrote {path}" in capsys.readouterr().out
+    assert main(arguments) == 0 and f"written: {path}" in capsys.readouterr().out
     assert validate_fmu(path) == []
     given = np.zeros(1001, dtype=[("time", float), ("latents", float, (2,))])
     given["time"] = np.linspace(0, 1, 1001)

@@ -154,9 +154,10 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     rows, rng, cells = F if isinstance(F, Rows) else Rows(F), np.random.default_rng(0), np.arange(F.shape[1])
     combinations: Any = np.ones(len(cells)) if weights is None else np.sqrt(weights)
     if len(cells) > most:
-        some = rows[spread_rows(len(rows), 64)]
+        some = rows[spread_rows(len(rows), 32)]
+        some -= some.mean(axis=0)  # a copy of its own
         volume = np.square(combinations) / np.square(combinations).sum()
-        energy = volume * some.var(axis=0)
+        energy = volume * np.einsum("ij,ij->j", some, some)
         share = volume + energy / (energy.sum() or 1.0)
         drawn = (np.arange(most) + rng.uniform(size=most)) / most * share.sum()
         cells = np.minimum(np.searchsorted(np.cumsum(share), drawn), len(cells) - 1)
