@@ -1,56 +1,7 @@
 #include "rk_decode.h"
-#include "rk_simd.h"
 
-/* COLUMNS at a time: those of eight rows of A stay in the second cache for all the points, and are read ahead. FLOATS: of
- * which eight rows become doubles. TILE: columns whose sums stay in registers, of so many POINTS, over some EIGHTS of rows
- * of A: of WIDE ones too many lines of the cache would be in one place. */
-enum { COLUMNS = 1024, FLOATS = 512, TILE = 2 * RK_WIDTH, POINTS = RK_WIDTH == 8 ? 4 : 3, EIGHTS = 2, WIDE = 2048 };
-
-/* As `eight_rows`, with the same bits, for some points and the columns of a tile, 8 K rows of A */
-RK_INLINE void tile(const int points, const double *Z, ptrdiff_t ldz, ptrdiff_t K, const double *A, ptrdiff_t M,
-                    double *const *out, ptrdiff_t j)
-{
-    rk_vec s[4][2], t[4][2];
-    for (int i = 0; i < points; i++)
-        s[i][0] = v_load(out[i] + j), s[i][1] = v_load(out[i] + j + RK_WIDTH);
-    for (ptrdiff_t k = 0; k < 8 * K; k += 8) {
-#pragma GCC unroll 8
-        for (int a = 0; a < 8; a++) {
-            const double *row = A + (k + a) * M + j;
-            const rk_vec a0 = v_load(row), a1 = v_load(row + RK_WIDTH);
-#pragma GCC unroll 4
-            for (int i = 0; i < points; i++) {
-                const rk_vec z = v_all(Z[i * ldz + k + a]);
-                if (a % 2 == 0)
-                    s[i][0] += z * a0, s[i][1] += z * a1;
-                else if (a == 1)
-                    t[i][0] = z * a0, t[i][1] = z * a1;
-                else
-                    t[i][0] += z * a0, t[i][1] += z * a1;
-            }
-        }
-        for (int i = 0; i < points; i++)
-            s[i][0] += t[i][0], s[i][1] += t[i][1];
-    }
-    for (int i = 0; i < points; i++)
-        v_store(out[i] + j, s[i][0]), v_store(out[i] + j + RK_WIDTH, s[i][1]);
-}
-
-/* The same for any number of points */
-static void tiles(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A, ptrdiff_t M,
-                  double *const *out, ptrdiff_t columns)
-{
-    for (ptrdiff_t j = 0; j + TILE <= columns; j += TILE) {
-        ptrdiff_t i = 0;
-        for (; i + POINTS <= n; i += POINTS)
-            tile(POINTS, Z + i * ldz, ldz, K, A, M, out + i, j);
-        switch (n - i) {
-        case 3: tile(3, Z + i * ldz, ldz, K, A, M, out + i, j); break;
-        case 2: tile(2, Z + i * ldz, ldz, K, A, M, out + i, j); break;
-        case 1: tile(1, Z + i * ldz, ldz, K, A, M, out + i, j); break;
-        }
-    }
-}
+/* Columns at a time: those of eight rows of A stay in the second cache for all the points, and are read ahead. */
+enum { COLUMNS = 1024, FLOATS = 512 };
 
 #define DEFINE(single, real)                                                                       \
     /* out[:n] += z[0:8] A[0:8, :n], rows of A apart by M */                                       \
@@ -84,8 +35,8 @@ static void tiles(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, cons
                                                                                                    \
     /* Eight rows of A a pass over `out`: its loads and stores vanish beside the read of A. Only   \
      * the first latent point waits for memory, the others find the eight rows in cache. */        \
-    static void stream##single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K,           \
-                               const real *A, ptrdiff_t M, double *const *out)                     \
+    static void rows_to##single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K,          \
+                                const real *A, ptrdiff_t M, double *const *out)                    \
     {                                                                                              \
         ptrdiff_t k = 0;                                                                           \
         const ptrdiff_t step = n > 1 ? COLUMNS : M;                                                \
@@ -126,34 +77,14 @@ static void tiles(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, cons
 DEFINE(, double)
 DEFINE(_single, float)
 
-static void rows_to(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const double *A, ptrdiff_t M,
-                    double *const *out)
-{
-    const ptrdiff_t whole = M - M % TILE;
-    ptrdiff_t k = 0;
-    if (n < 4 || M > WIDE) {
-        stream(Z, n, ldz, K, A, M, out);
-        return;
-    }
-    for (; k + 8 <= K; k += 8 * EIGHTS) {
-        const ptrdiff_t eights = (K - k) / 8 < EIGHTS ? (K - k) / 8 : EIGHTS;
-        tiles(Z + k, n, ldz, eights, A + k * M, M, out, whole);
-        for (ptrdiff_t l = k; whole < M && l < k + 8 * eights; l += 8)
-            for (ptrdiff_t i = 0; i < n; i++)
-                eight_rows(Z + i * ldz + l, A + l * M + whole, M, M - whole, out[i] + whole);
-    }
-    k = K - K % 8;
-    stream(Z + k, n, ldz, K - k, A + k * M, M, out);
-}
-
-/* With the same bits for any number of points; rows of A become doubles once for all of them. */
-static void rows_to_single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const float *A, ptrdiff_t M,
+/* As `rows_to_single`, with the same bits: rows of A become doubles once for all the points. */
+static void rows_to_floats(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, const float *A, ptrdiff_t M,
                            double *const *out)
 {
     double block[8 * FLOATS], *to[RK_DECODE_FEW];
     ptrdiff_t k = 0;
-    if (n < 2) {
-        stream_single(Z, n, ldz, K, A, M, out);
+    if (n < 3) {
+        rows_to_single(Z, n, ldz, K, A, M, out);
         return;
     }
     for (; k + 8 <= K; k += 8)
@@ -166,7 +97,7 @@ static void rows_to_single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_
                 to[i] = out[i] + j;
             rows_to(Z + k, n, ldz, 8, block, some, to);
         }
-    stream_single(Z + k, n, ldz, K - k, A + k * M, M, out);
+    rows_to_single(Z + k, n, ldz, K - k, A + k * M, M, out);
 }
 
 static void to_single(const double *restrict x, ptrdiff_t n, float *restrict out)
@@ -201,6 +132,6 @@ static double box_distance(const double *y, const double *weight, ptrdiff_t d, c
     return least;
 }
 
-const rk_decode_table RK_TABLE(decode) = {.rows_to = rows_to, .rows_to_single = rows_to_single,
+const rk_decode_table RK_TABLE(decode) = {.rows_to = rows_to, .rows_to_single = rows_to_floats,
     .adjoint = adjoint, .adjoint_single = adjoint_single,
     .to_single = to_single, .add_single = add_single, .box_distance = box_distance};
