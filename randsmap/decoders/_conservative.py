@@ -125,8 +125,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
 
     estimator: Any = parameter(kw_only=False, shown="regressor", of_columns=True)
     _columns: Any = None  # labels of those of X
-    _running: RunningInvariants | None = None  # what batches have shown of the invariants
-    stream = property(lambda self: self._running)
+    _stream: RunningInvariants | None = None  # what batches have shown of the invariants
+    stream = property(lambda self: self._stream)
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
         """Fit a clone of the regressor, and the invariants.
@@ -145,7 +145,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             Also as the regressor raises.
         """
         with restored_on_error(self):
-            self._running = None
+            self._stream = None
             F, *kept = self._checked_batch(X, y, fit_params)
             self.invariants_ = fit_estimator(self, *kept)
             self._learned(clone(self.estimator).fit(X, F, **fit_params), X)
@@ -171,14 +171,14 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             After `fit`: it starts anew.
         """
         with restored_on_error(self):
-            if self._running is None and hasattr(self, "estimator_"):
+            if self._stream is None and hasattr(self, "estimator_"):
                 warn_caller(f"this {type(self).__name__} was fitted by fit: it starts anew with this batch")
             F, G, dtype, _ = self._checked_batch(X, y, fit_params)
-            before = self._running or RunningInvariants.of(self, G.shape[1])
+            before = self._stream or RunningInvariants.of(self, G.shape[1])
             after, self.invariants_ = before.with_fields(G, dtype)  # before the regressor has it: it may be refused
-            part = clone(self.estimator) if self._running is None else self.estimator_
+            part = clone(self.estimator) if self._stream is None else self.estimator_
             self._learned(part.partial_fit(X, F, **fit_params), X)
-            self._running = after
+            self._stream = after
         return self
 
     def _checked_batch(self, X, y, fit_params):
@@ -188,7 +188,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         check_samples(X=X, y=y)
         _refuse_misread(X)
         F, dtype, layout = check_fields(y, n, blocks=True)
-        if self._running is None:
+        if self._stream is None:
             self._columns, self._field_shape = index_of(X, -1), layout
         else:
             check_columns(self._columns, "the first batch", X=X)

@@ -55,6 +55,21 @@ static int opened(const void *image, size_t size, double *field)
     return status;
 }
 
+/* A random functional u of the field, and g, its product with the Jacobian J (d, M) */
+static void test_vjp(const randsmap_decoder *decoder, const double *y, const double *J, int d, double *u, double *g,
+                     double *work)
+{
+    for (int i = 0; i < M; i++)
+        u[i] = uniform(-1, 1);
+    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_OK);
+    for (int j = 0; j < d; j++) {
+        double sum = 0;
+        for (int i = 0; i < M; i++)
+            sum += u[i] * J[j * M + i];
+        CHECK(fabs(sum - g[j]) <= 1e-12);
+    }
+}
+
 static void test_whole(int kind)
 {
     size_t size;
@@ -101,15 +116,7 @@ static void test_whole(int kind)
         for (int i = 0; i < M; i++)
             CHECK(fabs((ahead[i] - behind[i]) / (2 * h) - J[j * M + i]) <= (kind == ENCODED ? 1e-4 : 1e-6)); /* a search ends before its last digits */
     }
-    for (int i = 0; i < M; i++)
-        u[i] = uniform(-1, 1);
-    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_OK);
-    for (int j = 0; j < D; j++) {
-        double sum = 0;
-        for (int i = 0; i < M; i++)
-            sum += u[i] * J[j * M + i];
-        CHECK(fabs(sum - g[j]) <= 1e-12);
-    }
+    test_vjp(decoder, y, J, D, u, g, work);
     if (has_encoder(kind)) {
         double z[2 * D], far[M];
         CHECK(randsmap_encode(decoder, f, 1, z, work) == RANDSMAP_OK);
@@ -173,15 +180,7 @@ static void test_registration(int kind)
         for (int i = 0; i < M; i++)
             CHECK(fabs((ahead[i] - behind[i]) / (2 * h) - J[j * M + i]) <= 1e-5);
     }
-    for (int i = 0; i < M; i++)
-        u[i] = uniform(-1, 1);
-    CHECK(randsmap_vjp(decoder, y, u, g, work) == RANDSMAP_OK);
-    for (int j = 0; j < d; j++) {
-        double sum = 0;
-        for (int i = 0; i < M; i++)
-            sum += u[i] * J[j * M + i];
-        CHECK(fabs(sum - g[j]) <= 1e-12);
-    }
+    test_vjp(decoder, y, J, d, u, g, work);
     double sum = 0, m[2] = {1.5, 3};
     for (int i = 0; i < M; i++)
         sum += f[i];
