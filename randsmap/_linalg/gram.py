@@ -18,9 +18,10 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv
 
+from randsmap._interface.arrays import empty_aligned
 from randsmap._kernels import ridge as _kernel
 from randsmap._kernels import sums as _sums_kernel
-from randsmap._linalg.products import cross, symmetric_eigen
+from randsmap._linalg.products import cross, multiply, symmetric_eigen
 from randsmap._linalg.rows import FeatureRows, Rows, centre, feature_matrix, less_means
 from randsmap._parallel import blas_threads, parallel_rows
 
@@ -45,9 +46,9 @@ class Solution(NamedTuple):
 
 def with_bias(R: _Values, mean: Any, field_mean: Any) -> _Values:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
-    A = np.empty((len(R) + 1, R.shape[1]))
+    A = empty_aligned((len(R) + 1, R.shape[1]))
     A[1:] = R
-    np.dot(mean, A[1:], out=A[0])
+    multiply(mean[None], A[1:], out=A[:1])
     np.subtract(field_mean, A[0], out=A[0])
     return A
 
@@ -123,7 +124,7 @@ class GramAccumulator:
         mean = field_mean = None
         if self.centred:
             mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
-            Phi -= mean
+            parallel_rows(lambda rows: np.subtract(Phi[rows], mean, out=Phi[rows]), len(Phi), 128)
             F = F - field_mean
             field_mean += F.mean(axis=0)  # to the last digits
         block = np.empty((self._width, self._width))
@@ -204,7 +205,7 @@ def _quotient(x, n):
 
 # -- Accuracy --------------------------------------------------------------------------------------
 def gram_is_accurate(norm: float, regularization: float) -> bool:
-    """True if eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`."""
+    """True if eps |Phi|^2 <= 1e-6 lambda, |Phi|^2 being `gram_norm`, or the trace of the Gram matrix, which is more."""
     # The round-off of the Gram matrix, eps |Phi|^2, over lambda bounds what it changes in the decoded fields. A norm
     # that overflows passes: the factorisation then raises with the reason.
     return not np.isfinite(norm) or bool(_EPS * norm <= 1e-6 * regularization)
@@ -342,12 +343,12 @@ class Cholesky:
     def _solve_gram(self, G, H, regularization):
         """True if H became (G + lambda I)^-1 H; with `auto` only where that is accurate."""
         if self._auto:
-            if self._norm is None:
+            if self._norm is None and not gram_is_accurate(np.trace(G), regularization):
                 n: Any = 0 if self._is_dual else self._rows.total
                 if not self._rows.bias or (self._is_dual and self._rows.root is not None):
                     n = None  # of weighted samples the norm with the bias, which is more
                 self._norm = gram_norm(G, n)
-            if not gram_is_accurate(self._norm, regularization):
+            if self._norm is not None and not gram_is_accurate(self._norm, regularization):
                 return False
         return cholesky_solve(G, H, regularization, self._auto)
 

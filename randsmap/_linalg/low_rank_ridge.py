@@ -79,7 +79,7 @@ class LowRank:
             self._features.mean = self._tests.mean(axis=0)
             self._tests -= self._features.mean
         self._per_test = self.n / len(tests)
-        self._energy = self._test_energy()
+        self._energy = self._per_test * float(np.square(self._tests).sum())
         self._farthest = farthest_points(self._features.metric_points(self._some))
         self._Vt = np.empty((0, P))
         self._probes = rng.standard_normal((PROBES, P))
@@ -105,9 +105,6 @@ class LowRank:
     width = property(lambda self: self.rank + self.bias)
 
     # -- The space -----------------------------------------------------------------------------------
-    def _test_energy(self):
-        return self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
-
     def grow(self, goal: float, *, once: bool = False) -> bool:
         """Add columns to V until the points that test it say tau <= goal (`once`: 64 more, or as many as there are);
         False if that takes too many, or will, by the decay so far, or none is left."""
@@ -119,27 +116,30 @@ class LowRank:
             if not points:  # V spans the features of all points
                 return not once
             new = self._features.take(self._some[points]).whole()
-            # products too narrow to gain from more threads
-            with blas_threads(1):
-                new = orthonormalize_rows_against(new, self._Vt)
-                seen = multiply(self._tests, new.T)
-            before = self._energy
-            if not once:  # the last step need not be a whole one
-                energies = before - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
-                enough = int(np.argmax(energies <= goal / 2)) // 8 * 8 + 8
-                if energies[-1] <= goal / 2 and enough < len(new):
-                    new, seen = new[:enough], np.ascontiguousarray(seen[:, :enough])
-            with blas_threads(1):
-                self._tests -= multiply(seen, new)
-            self._Vt, self._energy = np.vstack([self._Vt, new]), self._test_energy()
+            with blas_threads(1):  # products too narrow to gain from more threads
+                before, halfway = self._energy, self._add(new, goal, once)
             if once:
                 break
             if self._energy > goal:  # does the decay so far say that `most` columns are not enough
-                gain = 3 if self.rank <= STEP else 1  # of later steps over the first one, at most
-                rest = gain * np.log(self._energy / before) * (self._most - self.rank) / STEP
+                first, second = np.log(halfway / before), np.log(self._energy / halfway)
+                gain = 3 if second < first else 1  # of later columns over the last ones, at most: does the decay grow
+                rest = gain * second * (self._most - self.rank) / (len(new) - len(new) // 2)
                 if np.log(self._energy) + rest > np.log(max(goal, 1e-300)) + _SLACK:
                     return False
         return True
+
+    def _add(self, new, goal, once):
+        """V gains the span of features `new` (k, P), or unless `once` what `goal` needs; the tests' energy halfway."""
+        new = orthonormalize_rows_against(new, self._Vt)
+        seen = multiply(self._tests, new.T)
+        energies = self._energy - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
+        enough = int(np.argmax(energies <= goal / 2)) // 8 * 8 + 8
+        if not once and energies[-1] <= goal / 2 and enough < len(new):  # the last step need not be a whole one
+            new, seen = new[:enough], np.ascontiguousarray(seen[:, :enough])
+        self._tests -= multiply(seen, new)
+        self._Vt = np.vstack([self._Vt, new])
+        self._energy = self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
+        return max(energies[(len(new) - 1) // 2], self._energy)
 
     def _project(self, F):
         """Phi V and tau in one pass over the features; with fields F (n, M) also the sums for their solutions."""
@@ -148,14 +148,12 @@ class LowRank:
         self.mean = self._norm = self._Z = None
         self._cholesky, self._spectral = gram.Cholesky(self), Spectral(self)
         self._is_projected, self._fields = True, F
-        outside = self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)
-        self._right = np.vstack([self._Vt, outside])
-        features, right = self._features, self._right
+        self._right = np.vstack([self._Vt, self._probes - multiply(multiply(self._probes, self._Vt.T), self._Vt)])
         table = ProjectionTable.build_if_cheaper(
-            features.activation_parameters,
-            features.points,
-            len(right),
-            lambda X: multiply(features.at(X).whole(), right.T),
+            self._features.activation_parameters,
+            self._features.points,
+            len(self._right),
+            lambda X: multiply(self._features.at(X).whole(), self._right.T),
             self._table_goal,
         )
         self._table, self._row_error = table or (None, 0.0)
@@ -172,8 +170,7 @@ class LowRank:
         reference = np.zeros(F.shape[1]) if self.bias else F[:1][0]
         for start, stop, Z in self.blocks(gram.sum_rows(self.width, F.shape[1])):
             fields = F[start:stop]
-            distance = (fields - reference).ravel()
-            energy += ddot(distance, distance)
+            energy += float(np.square(fields - reference).sum())
             sums.add(Z, fields)
         self._sums = sums.totals()
         if not self.bias:

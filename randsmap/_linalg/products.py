@@ -14,13 +14,13 @@ from randsmap._kernels import ridge as _kernel
 _Values = NDArray[np.float64]
 
 
-def multiply(A: _Values, B: _Values, out: _Values | None = None) -> _Values:
-    """A B for a C-contiguous A; B may be the transpose of one, and is not copied then."""
+def multiply(A: _Values, B: _Values, out: _Values | None = None, *, add: bool = False) -> _Values:
+    """A B for a C-contiguous A; B may be the transpose of one, and is not copied then. `add`: out + A B, in `out`."""
     out = np.empty((len(A), B.shape[1])) if out is None else out
-    if B.flags.f_contiguous and not B.flags.c_contiguous:
-        dgemm(1.0, B, A.T, trans_a=1, c=out.T, overwrite_c=1)
-    else:
-        dgemm(1.0, B.T, A.T, c=out.T, overwrite_c=1)
+    transposed = B.flags.f_contiguous and not B.flags.c_contiguous
+    found = dgemm(1.0, B if transposed else B.T, A.T, float(add), out.T, trans_a=transposed, overwrite_c=1)
+    if not out.flags.c_contiguous:  # SciPy has made a copy
+        out[...] = found.T
     return out
 
 

@@ -166,7 +166,7 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     signs *= combinations[:, None]
     with blas_threads():
         chosen: Any = cells if len(cells) < F.shape[1] else slice(None)
-        return np.concatenate([block[:, chosen] @ signs for _, _, block in rows.blocks()])
+        return np.concatenate([multiply(np.ascontiguousarray(block[:, chosen]), signs) for _, _, block in rows.blocks()])
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------

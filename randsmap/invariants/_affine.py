@@ -21,6 +21,7 @@ from randsmap._interface.parameters import Parameter
 from randsmap._interface.state import Array, immutable, saved
 from randsmap._kernels import decode as _kernel
 from randsmap._linalg.gram import two_product, two_sum
+from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import block_rows
 from randsmap._linalg.scales import check_cell_weights
 from randsmap.invariants import _bounds
@@ -244,7 +245,8 @@ class AffineInvariants:
         for start in range(0, len(A), size):  # never an array as large as A
             part = slice(start, start + size)
             for _ in range(passes):
-                A[part] += self.multipliers(self.defects(A[part], B[part])) @ self.directions
+                multipliers = np.ascontiguousarray(self.multipliers(self.defects(A[part], B[part])))
+                multiply(multipliers, self.directions, out=A[part], add=True)
         return A
 
     def constrain_coefficients(self, R: _Values) -> _Values:
