@@ -58,7 +58,7 @@ _OBSTACLE_COLOR = "0.55"
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
 MOST_POINTS = 2000  # of a picture: more only cover one another
 
-_COMPARED = ("truth", "decoded", "decoded \u2212 truth")
+_COMPARED = ("reference", "decoded", "difference")
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")  # of curves, by Okabe and Ito
 _STYLE = {
@@ -84,12 +84,8 @@ positions : array_like (n_cells,), default=None
     "errors": """\
 errors : array_like (n,)
     At least 0. Errors of 0 are drawn at half the smallest other.""",
-    "label": """\
-label : str, default "relative L2 error"
-    Name of the errors.""",
-    "density": """\
-label : str, default "density"
-    Name of the field.""",
+    "label": 'label : str, default "relative L2 error"\n    Name of the errors.',
+    "density": 'label : str, default "density"\n    Name of the field.',
     "plane": """\
 extent : (float, float), default=None
     Length and width of fields in the plane, whose first axis goes to the right and second upwards. None: they are
@@ -109,14 +105,8 @@ curves : dict of str to array_like (k,) or (k, m)
     "ax": """\
 ax : matplotlib Axes, default=None
     Where to draw; by default a new figure.""",
-    "artists": """\
-Returns
--------
-list of matplotlib artists""",
-    "figure": """\
-Returns
--------
-matplotlib.figure.Figure""",
+    "artists": "Returns\n-------\nlist of matplotlib artists",
+    "figure": "Returns\n-------\nmatplotlib.figure.Figure",
     "raises": """\
 ValueError, TypeError
     If an array does not have the shape or length described, or its values are not finite or ascending where they must.
@@ -242,7 +232,7 @@ def plot_field(
         shading = "gouraud" if len(values) == len(points) else "flat"
         drawn = ax.tripcolor(*points.T, triangles, values, **{"shading": shading, **style})
         drawn.set_rasterized(True)  # a vector file would hold a polygon a triangle
-        ax.set_aspect("equal")
+        ax.set(aspect="equal", xlabel="x", ylabel="y")
     if colorbar:
         figure.colorbar(drawn, ax=ax, label=label)
     return drawn
@@ -726,6 +716,7 @@ def plot_embedding(
         style["depthshade"] = False  # colours would fade with depth
     points = ax.scatter(*latents.T, linewidths=0, **style)
     ax.set(**dict(zip(("xlabel", "ylabel", "zlabel"), names)))
+    ax.locator_params(axis="x", nbins=6)
     if color is not None:
         place: dict[str, Any] = {"pad": 0.12, "shrink": 0.8} if dimension == 3 else {"pad": 0.03}
         bar = figure.colorbar(points, ax=ax, label=label, **place)
@@ -808,8 +799,7 @@ def _profiles(fields, positions, name, label, n_columns, width):
             ax.label_outer()
     _label_lowest(lower[:n_panels], n_columns, name)
     figure.supylabel(label, fontsize="medium")
-    names = ("truth", "reconstruction", "reconstruction \u2212 truth")
-    figure.legend(lines, names, loc="outside upper center", ncols=3, fontsize="small", frameon=False)
+    figure.legend(lines, _COMPARED, loc="outside upper center", ncols=3, fontsize="small", frameon=False)
     return figure
 
 
@@ -821,26 +811,26 @@ def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
     shown = truth[~hidden]
     style = {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
     error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
-    # pairs of field and error: long corridors one per row, images two
-    n_pairs = n_pairs or (1 if aspect < 0.6 else 2)
+    # pairs of field and error: long corridors one per row and in one column of a journal, images two
+    n_pairs = n_pairs or (1 if aspect < 0.6 or 0 < (_width.get() or 0) < 120 else 2)
     width = 3.3 if aspect < 0.6 else 2.0
     if full_width is not None:
         width = (full_width - 0.4) / (2 * n_pairs)
     size, text = (2 * n_pairs * width + 0.4, width * min(aspect, 2) + 0.4), "x-small" if extent is None else "medium"
     figure, axes = new_panels(2 * len(fields), 2 * n_pairs, size, 1.4, sharex=True, sharey=True)
     for (name, field), left, right in zip(fields.items(), axes[::2], axes[1::2]):
-        drawn = _draw_panel(left, field, name, hidden, extent, text, **style)
+        drawn = _draw_panel(left, field, name if name in errors else _COMPARED[0], hidden, extent, text, **style)
         if name in errors:
             # values below the scale get its lowest colour, not a hole
             error = np.maximum(errors[name], high / 1e3)
             drawn_error = _draw_panel(right, error, "absolute error", hidden, extent, text, **error_style)
     for ax in axes if extent is not None else ():
         ax.set(xlabel="x", ylabel="y")
+        ax.locator_params(axis="x", nbins=4)
         ax.label_outer()
-    axes.pop(1).remove()  # truth has no error
+    axes.pop(1).remove()  # the reference has no error
     bar_style = {"fraction": 0.03, "pad": 0.02, "shrink": 0.6, "aspect": 40}
-    bar = draw_bar_below(drawn, axes, None, **bar_style)
-    bar.set_label(label, loc="left")  # the power of ten stands to the right
+    draw_bar_below(drawn, axes, label, **bar_style)
     figure.colorbar(drawn_error, ax=axes, label="absolute error", location="bottom", **bar_style)
     return figure
 
@@ -863,7 +853,7 @@ def new_figure(size: tuple[float, float]) -> Figure:
 
     if (width := _width.get()) is not None:
         width = (width or (89 if size[0] < 6.5 else 183)) / 25.4
-        size = width, width * size[1] / size[0]
+        size = width, (size[1] - 0.9) * width / size[0] + 0.63  # texts, some 0.9 of the height, shrink by 0.7
     return Figure(figsize=size, layout="constrained")
 
 
@@ -925,7 +915,8 @@ def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: An
     """A colour bar below the axes, with few ticks."""
     from matplotlib.ticker import MaxNLocator
 
-    bar = axes[0].figure.colorbar(artist, ax=axes, label=label, location="bottom", **style)
+    bar = axes[0].figure.colorbar(artist, ax=axes, location="bottom", **style)
+    bar.set_label(label, loc="left")  # the power of ten stands to the right
     numbers: Any = bar.formatter
     bar.locator, numbers.useMathText = MaxNLocator(4), True
     numbers.set_powerlimits((-2, 3))

@@ -329,7 +329,7 @@ def test_some_decoders_of_all_studies_that_have_them(tmp_path, monkeypatch, caps
     )
     assert run("study", "all", "--quick", "--runs", 1, "--decoders", "RFNN-RFF,POD", "--out", tmp_path) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == f"report: {tmp_path / 'index.html'}" and lines[-2].startswith("Least test error: ")
+    assert lines[-1] == f"report: {tmp_path / 'index.html'}" and lines[-2].startswith("Best test error: ")
     assert max(len(line) for line in lines if str(tmp_path) not in line) <= 60
     assert {row["decoder"] for row in table(tmp_path / "swiss-roll")} == {"RFNN-RFF", "POD"}
     assert {row["decoder"] for row in table(tmp_path / "lwr")} == {"POD"}

@@ -100,7 +100,8 @@ def test_public_names_have_all_sections(name):
     if thing is randsmap.ExtrapolationWarning:
         assert ">>>" in thing.__doc__
         return
-    assert not missing_sections(thing, "Examples", *raises)
+    # estimators check their parameters in `fit`
+    assert not missing_sections(thing, "Examples", *(() if inspect.isclass(thing) else raises))
     if inspect.isclass(thing):
         for method, function in inspect.getmembers(thing, inspect.isroutine):
             own = (getattr(function, "__module__", None) or "").startswith("randsmap")

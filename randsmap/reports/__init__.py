@@ -347,7 +347,7 @@ def _fields(model, found, worst, shape, mesh):
     planes = shape is not None and len(shape) > 2
     return picture(
         "Worst fields",
-        f"Fields of the largest relative L2 errors, not near each other{last}: truth, decoded, and their difference."
+        f"Fields of the largest relative L2 errors, not near each other{last}: reference, decoded, difference."
         + (" Of the axes before the last two the middle is shown." if planes else ""),
         *(_compared(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)),
     )
@@ -370,7 +370,7 @@ def _compared(pairs, titles, shape, mesh, width):
     drawn = list[Any]()
     for pair, title, axes in zip(pairs, titles, grid):
         drawn.append(plotting.plot_comparison(ax=axes, label="field", **_as_seen(*pair, shape, mesh)))
-        axes[0].set_title(title if lines else f"{title}: truth", fontsize="medium")
+        axes[0].set_title(title if lines else f"{title}: reference", fontsize="medium")
         if lines and axes is not grid[0]:
             axes[0].get_legend().remove()
         for ax in axes:

@@ -124,9 +124,9 @@ def _edges(result):
 
 
 def _best(rows, quantity="rel_l2"):
-    """Least test error, and the decoder that has it, in words; "" if no row has one."""
+    """Best test error, and the decoder that has it, in words; "" if no row has one."""
     best = best_rows(rows, quantity)
-    return f"{percent(best[0][f'{quantity}_median'])}, by {case_text(*slot(best[0]))}" if best else ""
+    return f"{percent(best[0][f'{quantity}_median'])} ({case_text(*slot(best[0]))})" if best else ""
 
 
 def _largest_mass_error(rows, kind, closed_form=False):
@@ -144,10 +144,10 @@ def sentences(result, claims):
         size = f"N = {part[1:]}: " if len(result.part_names) > 1 else ""
         rows = result.part_rows(part, "test")
         if best := _best(rows):
-            text = f"{size}Least test error: {best}"
+            text = f"{size}Best test error: {best}"
             known, theirs = _best([row for row in rows if not row["extra"]]), _best(rows, "paper_rel_l2")
             text += f"; of the paper's decoders: {known}" if known not in ("", best) else ""
-            found.append(f"{text}. In the paper: {theirs}." if theirs else f"{text}.")
+            found.append(f"{text}. The paper reports {theirs}." if theirs else f"{text}.")
     if exact := _largest_mass_error(result.rows, "RANDSMAP"):
         text = f"Relative mass error: RANDSMAP {exact}"
         if printed := _largest_mass_error(result.rows, "RANDSMAP", closed_form=True):
@@ -248,23 +248,25 @@ def _accuracy_against_time(rows):
     known = [row for row in rows if row["split"] == "test" and row["rel_l2_median"] and row["seconds_median"]]
     if not known:
         return
-    (figure, ax), front = plotting.new_axes(_SMALL), []
+    (figure, ax), front, kinds = plotting.new_axes(_SMALL), [], {}
     for row in sorted(known, key=lambda row: (row["seconds_median"], row["rel_l2_median"])):
         at = row["seconds_median"], row["rel_l2_median"]
-        ax.plot(
-            *at,
-            "o",
-            color=next((c for starts, c in KINDS.items() if row["decoder"].startswith(starts)), OTHER_KIND),
-            markersize=4,
-        )
+        of_kind = ((", ".join(starts), c) for starts, c in KINDS.items() if row["decoder"].startswith(starts))
+        kind, color = next(of_kind, ("others", OTHER_KIND))
+        kinds[kind] = ax.plot(*at, "o", color=color, markersize=4)[0]
         if not front or at[1] < front[-1][1]:
-            front.append(at)
-            ax.annotate(
-                plotting.plain(case_text(*slot(row))), at, (3, 3), textcoords="offset points", fontsize="x-small"
-            )
-    ax.step(*zip(*front), where="post", color="0.6", linewidth=0.8, zorder=1)
+            front.append((*at, plotting.plain(case_text(*slot(row)))))
+    ax.step(*list(zip(*front))[:2], where="post", color="0.6", linewidth=0.8, zorder=1)
     ax.set(xscale="log", yscale="log", xlabel="inference time (s)", ylabel="relative L2 error, test")
     ax.margins(0.12)
+    figure.legend(kinds.values(), kinds, loc="outside upper center", **_LEGEND)
+    named = list[float]()  # heights in the axes of the points that have their names: they must not overlap
+    for time, error, name in reversed(front):
+        x, y = ax.transLimits.transform(ax.transScale.transform((time, error)))
+        if all(abs(y - other) > 0.07 for other in named):
+            named.append(y)
+            place = {"xytext": (-4, -4), "ha": "right", "va": "top"} if x > 0.35 else {"xytext": (3, 3)}
+            ax.annotate(name, (time, error), textcoords="offset points", fontsize="x-small", **place)
     for axis in (ax.xaxis, ax.yaxis):
         plotting.plain_decades(axis)
     caption = "Median error and time of each decoder. The line joins those that no other decoder beats in both."
@@ -297,13 +299,17 @@ def _decoded(arrays, *keys):
     return [shown for _, shown in sorted(best.values(), key=lambda pair: pair[0])]
 
 
-def _view(dataset):
-    """A roll is seen along its axis; all else as usual."""
-    return {"elev": 80, "azim": -90} if dataset == "swiss_roll" else {"elev": 30}
+def _view(ax, dataset):
+    """A roll is seen along its axis, whose name and numbers would cover others; all else as usual."""
+    ax.locator_params(nbins=4)
+    if dataset == "swiss_roll":
+        ax.set(zticks=[], zlabel="")
+    ax.view_init(**({"elev": 80, "azim": -90} if dataset == "swiss_roll" else {"elev": 30}))
 
 
 def _data_and_embedding(arrays, dataset):
-    color, label = arrays.get("train/color"), str(arrays.get("color_name", ""))
+    color, label = arrays.get("train/color"), str(arrays.get("color_name", "")).replace("(angle)", "angle")
+    label += " (rad)" if "angle" in label else ""
     for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
         points = arrays.get(f"train/{key}", np.empty((0, 0)))
         d, dimension = points.shape[1], min(points.shape[1], 3)
@@ -313,14 +319,13 @@ def _data_and_embedding(arrays, dataset):
         what = f"{d} coordinates" if d == dimension else f"the first three of {d} coordinates"
         some = plotting.spread_rows(len(points), plotting.MOST_POINTS)
         figure, ax = plotting.new_axes(_SMALL, projection="3d" if dimension == 3 else None)
-        if dimension == 3:
-            ax.view_init(**_view(dataset))
-        style = {"label": label, "names": names, "cyclic": "angle" in label.lower()}
+        style = {"label": label, "names": names, "cyclic": "(rad)" in label}
         plotting.plot_embedding(points[some, :3], None if color is None else color[some], ax=ax, **style)
+        if dimension == 3:
+            _view(ax, dataset)
         ax.tick_params(labelsize="small")
         for axis in (ax.xaxis, ax.yaxis, getattr(ax, "zaxis", ax.xaxis)):
             axis.label.set_size("small")
-        ax.locator_params(nbins=5)
         yield picture(title, f"{title}, {what}, coloured by {label}.", figure)
 
 
@@ -329,36 +334,34 @@ def _reconstructed_points(arrays, dataset):
     if truth is None or not shown:
         return
     names, columns = arrays["point_names"].tolist(), 3 if len(shown) < 6 else 4
-    clouds = [("truth", truth, None), *((title, points, error) for title, _, points, error in shown)]
+    clouds = [("reference", truth, None), *((title, points, error) for title, _, points, error in shown)]
     figures = (
-        _point_clouds(clouds, names, _view(dataset), width, min(n, len(clouds)))
-        for width, n in ((WIDE, columns), (NARROW, 2))
+        _point_clouds(clouds, names, dataset, width, min(n, len(clouds))) for width, n in ((WIDE, columns), (NARROW, 2))
     )
     yield picture(
         "Reconstructions of the test set",
-        f"In the space of {', '.join(names)}: the truth, and the reconstructions by {_OF_KINDS}, coloured by the "
+        f"In the space of {', '.join(names)}: the reference, and the reconstructions by {_OF_KINDS}, coloured by the "
         "sample's error in one scale.",
         *figures,
     )
 
 
-def _point_clouds(clouds, names, view, width, n_columns):
+def _point_clouds(clouds, names, dataset, width, n_columns):
     truth = clouds[0][1]
     some = plotting.spread_rows(len(truth), plotting.MOST_POINTS // 2)
     errors = np.concatenate([error for *_, error in clouds[1:]])
     positive = errors[errors > 0]
     norm = plotting.log_colors(*(np.percentile(positive, [1, 99]) if positive.size else (0.1, 1.0)))
     figure, axes = plotting.new_panels(
-        len(clouds), n_columns, (width, 0.95 * min(width / n_columns, 2.6) + 0.2), subplot_kw={"projection": "3d"}
+        len(clouds), n_columns, (width, 0.95 * min(width / n_columns, 2.6) + 0.4), subplot_kw={"projection": "3d"}
     )
-    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))  # the layout ignores z labels
-    # one view for all panels, that of the truth; statistics of a bad reconstruction may lie anywhere
+    figure.get_layout_engine().set(rect=(0, 0.02, 0.96, 0.98), h_pad=0.15)  # the layout ignores z labels
+    # one view for all panels, that of the reference; statistics of a bad reconstruction may lie anywhere
     # or be undefined (NaN), where negative densities make a variance negative
     low, high = np.nanmin(truth, axis=0), np.nanmax(truth, axis=0)
     margin = 0.15 * (high - low) + 1e-12
     low, high = low - margin, high + margin
     for ax, (title, points, error) in zip(axes, clouds):
-        ax.view_init(**view)
         inside = some[((points[some] >= low) & (points[some] <= high)).all(axis=1)]
         colored = error is not None
         style = {"c": error[inside], "cmap": plotting.SEQUENTIAL_COLORS, "norm": norm} if colored else {"c": "0.4"}
@@ -369,10 +372,10 @@ def _point_clouds(clouds, names, view, width, n_columns):
         ax.set(**{f"{axis}lim": ends for axis, ends in zip("xyz", zip(low, high))})
         for name, axis in zip(names, "xyz"):
             getattr(ax, f"set_{axis}label")(name, fontsize="small", labelpad=-8)
-        # one view: the truth's numbers hold for all panels
+        _view(ax, dataset)
+        # one view: the reference's numbers hold for all panels
         ax.tick_params(labelsize="x-small", pad=-4, **({"labelcolor": "none"} if colored else {}))
-        ax.locator_params(nbins=4)
-    place = {"location": "bottom", "shrink": 0.6, "fraction": 0.04, "pad": 0.02}
+    place = {"location": "bottom", "shrink": 0.6, "fraction": 0.04, "pad": 0.05}
     bar = figure.colorbar(drawn, ax=axes, label="relative L2 error", **place)
     plotting.plain_decades(bar.ax.xaxis)
     return figure
