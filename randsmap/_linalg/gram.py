@@ -48,8 +48,7 @@ def with_bias(R: _Values, mean: Any, field_mean: Any) -> _Values:
     """Coefficients of [1 | phi] for those R (P, M) of phi - mean(phi): the bias row is mean(F) - mean(phi) R."""
     A = empty_aligned((len(R) + 1, R.shape[1]))
     A[1:] = R
-    multiply(mean[None], A[1:], out=A[:1])
-    np.subtract(field_mean, A[0], out=A[0])
+    A[0] = field_mean - multiply(mean[None], A[1:])[0]
     return A
 
 

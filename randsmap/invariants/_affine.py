@@ -24,6 +24,7 @@ from randsmap._linalg.gram import two_product, two_sum
 from randsmap._linalg.products import multiply
 from randsmap._linalg.rows import block_rows
 from randsmap._linalg.scales import check_cell_weights
+from randsmap._parallel import blas_threads
 from randsmap.invariants import _bounds
 
 _EPS = np.finfo(float).eps
@@ -245,8 +246,8 @@ class AffineInvariants:
         for start in range(0, len(A), size):  # never an array as large as A
             part = slice(start, start + size)
             for _ in range(passes):
-                multipliers = np.ascontiguousarray(self.multipliers(self.defects(A[part], B[part])))
-                multiply(multipliers, self.directions, out=A[part], add=True)
+                with blas_threads(1):  # of products as narrow as these, more would wait for one another
+                    multiply(self.multipliers(self.defects(A[part], B[part])), self.directions, out=A[part], add=True)
         return A
 
     def constrain_coefficients(self, R: _Values) -> _Values:
