@@ -11,6 +11,7 @@ import sys
 import tomllib
 import zlib
 from collections import Counter
+from html import escape
 from pathlib import Path
 
 from docutils import nodes
@@ -23,7 +24,8 @@ from randsmap.decoders._base import PROTOCOL
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # hero, whose style the gallery has
-REPOSITORY = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"].get("Repository")
+URLS = tomllib.loads((HERE.parent / "pyproject.toml").read_text())["project"]["urls"]
+REPOSITORY, ADDRESS = URLS.get("Repository"), URLS.get("Documentation", "").rstrip("/")
 
 project = "randsmap"
 author = copyright = "The randsmap developers"
@@ -60,6 +62,8 @@ if REPOSITORY:
     html_theme_options |= {"source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = html_logo = "_static/logo.svg"
+html_baseurl = f"{ADDRESS}/" if ADDRESS else ""
 
 autodoc_typehints = "none"  # the sections Parameters and Returns have the types, with shapes
 autodoc_member_order = "bysource"
@@ -79,6 +83,8 @@ sphinx_gallery_conf = {
     "doc_module": ("randsmap",),
     "reference_url": {"randsmap": None},
     "capture_repr": (),
+    "remove_config_comments": True,
+    "write_computation_times": False,  # that page loads scripts from elsewhere
     "reset_modules": ("matplotlib", "hero.gallery_style"),
     "image_srcset": ["2x"],
     "thumbnail_size": (480, 320),
@@ -230,6 +236,17 @@ RELATED = [
     ("reports.write_model_report", "reports"),
     ("LWRSolver HughesSolver solve_eikonal datasets.make_lwr datasets.make_hughes", "studies"),
     ("set_num_threads get_num_threads show_progress", "installation"),
+    ("plotting.plot_field plotting.plot_fields plotting.plot_space_time plotting.plot_comparison "
+     "plotting.plot_reconstructions plotting.animate_comparison plotting.style", "reports"),
+    ("plotting.plot_errors plotting.plot_embedding plotting.plot_leverage plotting.plot_spectrum "
+     "plotting.plot_error_vs_dimension plotting.plot_conservation plotting.style", "reports"),
+    ("datasets.make_swiss_roll datasets.make_s_curve datasets.make_rotated_images datasets.head_phantom "
+     "datasets.winding_number", "studies"),
+    ("studies.Study studies.DecoderCase studies.StudyResult studies.run_study studies.load_result "
+     "studies.write_report studies.format_table studies.claims_markdown", "studies reports"),
+    ("studies.swiss_roll_study studies.s_curve_study studies.lwr_study studies.mri_study studies.hughes_study "
+     "studies.run_study", "studies results"),
+    ("tuning.search_summary autotune tune", "tuning"),
 ]  # fmt: skip
 
 
@@ -238,12 +255,14 @@ def see_also(name):
     lines = []
     for names, guides in ((names.split(), guides.split()) for names, guides in RELATED):
         if name.removeprefix("randsmap.") in names:
-            others = [other for other in names if f"randsmap.{other}" != name and f"randsmap.{other}" not in lines]
+            shown = " ".join(lines)
+            others = [other for other in names if f"randsmap.{other}" != name and f"<randsmap.{other}>" not in shown]
             for other in others:
                 summary = [first_paragraph(OBJECTS[f"randsmap.{other}"])]
                 escape_mathematics(None, "", "", None, None, summary)
                 lines += [f"   :py:obj:`{other} <randsmap.{other}>`", f"      {summary[0]}"]
-            lines += ["   Guides", "      " + ", ".join(f":doc:`/{guide}`" for guide in guides)]
+            about = [f":doc:`/{guide}`" for guide in guides if f":doc:`/{guide}`" not in " ".join(lines)]
+            lines += ["   Guides", "      " + ", ".join(about)] if about else []
     return [".. seealso::", "", *lines, ""] if lines else []
 
 
@@ -449,7 +468,7 @@ def link_names(app, doctree):
 def list_other_pages(app, docname, source):
     """Pages that index.md names nowhere go to the end of its first list."""
     if docname == "index":
-        pages = {path.stem for path in HERE.glob("*.md")} - {"index", *source[0].split()}
+        pages = {path.stem for path in HERE.glob("*.md")} - {"index", "404", *source[0].split()}
         first, fence, rest = source[0].partition("coming-from\n")
         source[0] = first + fence + "".join(f"{page}\n" for page in sorted(pages)) + rest
 
@@ -474,7 +493,29 @@ def list_members(app, what, name, obj, options, lines):
     lines[start:start] = ["", ".. rubric:: Methods", "", *table, ""]
 
 
+def describe(app, page, template, context, doctree):
+    """What other sites show of a link to a page. 404 is shown at any address, so its links need a base."""
+    paragraphs = list(doctree.findall(nodes.paragraph)) if doctree else []
+    text = " ".join(paragraphs[0].astext().split()) if paragraphs else ""
+    tags = {
+        "og:type": "website",
+        "og:site_name": "randsmap",
+        "og:title": re.sub("<.*?>", "", context.get("title", project)),
+        "og:description": text,
+    }
+    if ADDRESS:  # pictures need a full address
+        tags |= {"og:url": f"{ADDRESS}/{page}.html", "og:image": f"{ADDRESS}/_static/card.png"}
+    tags["twitter:card"] = "summary_large_image" if ADDRESS else "summary"
+    meta = [f'<meta property="{name}" content="{escape(value)}">' for name, value in tags.items() if value]
+    if text and 'name="description"' not in context.get("metatags", ""):
+        meta.append(f'<meta name="description" content="{escape(text)}">')
+    if page == "404" and ADDRESS:
+        meta.insert(0, f'<base href="{html_baseurl}">')
+    context["metatags"] = "\n".join([*meta, context.get("metatags", "")])
+
+
 def setup(app):
+    app.connect("html-page-context", describe)
     app.add_role("name", Name())
     app.connect("autodoc-process-docstring", escape_mathematics, priority=400)  # before numpydoc
     app.connect("autodoc-process-docstring", list_members, priority=600)  # after numpydoc

@@ -1,4 +1,5 @@
-"""Draw docs/_static/hero.svg of the README and the landing page, and method.svg: `python docs/hero.py` (10 s)."""
+"""Draw docs/_static/hero.svg of the README and the landing page, hero-narrow.svg of phones, card.png, which other sites
+show, and method.svg: `python docs/hero.py` (20 s)."""
 
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from matplotlib.figure import Figure
 import randsmap
 from randsmap.datasets import make_lwr
 
+STATIC = Path(__file__).parent / "_static"
 BLUE, VERMILION, GREY, TEXT = "#2a86d6", "#d55e00", "#8a8a8a", "#767676"  # legible on white and on black
 STYLE = {"font.size": 8, "svg.fonttype": "path", "svg.hashsalt": "hero", "axes.spines.top": False} | {
     "axes.spines.right": False,
@@ -20,6 +22,7 @@ def gallery_style(gallery_conf, name):
     """Of the gallery's figures, on the site alone: transparent, for light and dark pages."""
     matplotlib.rcParams.update({key: value for key, value in STYLE.items() if not key.startswith("svg")})
     matplotlib.rcParams.update({"savefig.transparent": True, "font.size": 10, "legend.frameon": False})
+    matplotlib.rcParams["axes.prop_cycle"] = matplotlib.cycler(color=[BLUE, VERMILION, "#009e73", "#cc79a7", "#e69f00"])
 
 
 def decoded_field(ax):
@@ -71,7 +74,7 @@ def mass_errors(ax):
             worst.append(abs(decoder.predict(points).sum(axis=1) - 1).max())
         print(f"{name}: {worst[0]:.0e} to {max(worst):.0e}")
         ax.loglog(distances, worst, color=color, lw=1.5)
-        ax.annotate(name, (distances[8], worst[8]), (0, 5), textcoords="offset points", color=color, fontsize=7)
+        ax.annotate(name, (distances[8], worst[8]), (0, 8), textcoords="offset points", color=color, fontsize=7)
     ax.set(xlabel="distance from the mean, standard deviations", ylabel="relative mass error")
     ax.set_title("Largest mass error at 500 points", fontsize=8)
 
@@ -123,9 +126,19 @@ if __name__ == "__main__":
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8, 1.8), layout="constrained")
         method(figure)
-        figure.savefig(Path(__file__).parent / "_static" / "method.svg", **options)
-        figure = Figure(figsize=(8, 2.7), layout="constrained")
-        left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
-        decoded_field(left)
-        mass_errors(right)
-        figure.savefig(Path(__file__).parent / "_static" / "hero.svg", **options)
+        figure.savefig(STATIC / "method.svg", **options)
+        for name, size, panels in (
+            ("hero.svg", (8, 2.7), {"ncols": 2, "width_ratios": (1.4, 1)}),
+            ("hero-narrow.svg", (3.8, 4.8), {"nrows": 2}),
+            ("card.png", (8, 4.2), {"ncols": 2, "width_ratios": (1.4, 1)}),
+        ):
+            figure = Figure(figsize=size, layout="constrained")
+            card = name == "card.png"
+            if card:
+                figure.get_layout_engine().set(rect=(0.02, 0.03, 0.96, 0.72))
+                figure.text(0.04, 0.86, "randsmap", fontsize=24, weight="bold", color="#222222")
+                figure.text(0.04, 0.78, "Reduced-order models that conserve mass", fontsize=13, color="#444444")
+            first, second = figure.subplots(**panels)
+            decoded_field(first)
+            mass_errors(second)
+            figure.savefig(STATIC / name, **({"dpi": 150, "metadata": {"Software": None}} if card else options))

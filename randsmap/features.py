@@ -264,6 +264,7 @@ _LENGTH_SCALE = parameter(default=1.0, kw_only=False, shown="float or array-like
 class FourierFeatures(_RandomFeatures):
     """Random Fourier features of a Gaussian kernel, the default of the decoders.
 
+    Use them for smooth fields, `MaternFeatures` for rougher ones and `MultiscaleFourierFeatures` for several lengths.
     Products of feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, to an error of P^(-1/2).
 
     Parameters
@@ -321,6 +322,7 @@ class FourierFeatures(_RandomFeatures):
 class MaternFeatures(_RandomFeatures):
     """Random Fourier features of a Matern kernel: fields less smooth than with a Gaussian kernel.
 
+    Use them for fields with kinks or fronts, and `FourierFeatures` for smooth fields.
     Products of feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias.
 
     Parameters
@@ -363,6 +365,7 @@ class MaternFeatures(_RandomFeatures):
 class MultiscaleFourierFeatures(_RandomFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
+    Use them for fields that vary on several lengths, and `FourierFeatures` if one length is enough.
     Products of feature vectors estimate the mean of exp(-scales_[q]^2 |y - y'|^2 / 2) over the scales q.
 
     Parameters
@@ -458,7 +461,8 @@ def polynomial_jacobian(powers: NDArray[np.intp], Y: _Values) -> _Values:
 class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """All products of latent coordinates, less their means, of total degree 1 to `degree`.
 
-    With POD latents and degree 2 the decoder is the quadratic manifold.
+    Use them for few latent coordinates: with POD latents and degree 2 the decoder is the quadratic manifold. Use
+    `FourierFeatures` if polynomials of low degree are too stiff.
 
     Parameters
     ----------

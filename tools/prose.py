@@ -6,10 +6,12 @@
     python tools/prose.py --lower      # takes the present numbers into tools/prose.txt where they are lower
 
 The limits only go down; what has no line there may have none. Over 30 words a sentence is long. At most 2 % may be.
+A page of docs/ has at most 1500 words, and the README 900; tables of figures may have more.
 """
 
 import ast
 import io
+import math
 import re
 import sys
 import tokenize
@@ -19,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = Path(__file__).with_suffix(".txt")
 MADE = ("docs/results", "docs/capabilities.md", "docs/api")  # written by programs
 LONG, SHARE = 30, 0.02
+WORDS, TABLES = {"README.md": 900, "docs": 1500}, ("docs/speed-tables.md",)
 _ROWS = "batch|block|call|cell|column|coordinate|decoder|feature|field|fit|group|line|point|row|sample|snapshot|step"
 PRIVATE = re.compile(
     rf"\b(told|says so|felt|beside|but for|a guess|at hand|in place of|honest|pays|paid for|(?:one|values?) an? "
@@ -114,6 +117,9 @@ def main(arguments):
     for name in files():
         long, every, private = read(ROOT / name)
         part = name if name.endswith(".md") else "/".join(name.split("/")[:2])
+        most = math.inf if name in TABLES else WORDS.get(name.split("/")[0], math.inf)
+        if name.endswith(".md") and (words := len((ROOT / name).read_text().split())) > most:
+            wrong.append(f"{name}: {words} words, at most {most}")
         before = found.get(part, (0, 0))
         found[part], total = (before[0] + len(long), before[1] + len(private)), total + len(every)
     for part, counts in found.items():

@@ -5,6 +5,7 @@ From snapshots to coordinates and back
 Traffic on a ring road is encoded in three numbers per field and decoded again. The mass is exact.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/1.png"
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -31,13 +32,14 @@ latents = encoder.transform(train)
 decoder = randsmap.AutoDecoder(n_trials=8, random_state=0).fit(latents, train, groups=groups)
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-plot_embedding(latents[:, :2], traffic.times[~test], label="time", ax=axes[0])
+axes[0].plot(traffic.cell_centers, train[[5, 15, 25]].T)
+axes[0].set(xlabel="position on the ring", ylabel="density of cars", title="three training fields")
 mean_place = np.angle(train @ np.exp(2j * np.pi * np.arange(400) / 400))
-plot_embedding(latents[:, :2], mean_place, label="mean position of the cars", cyclic=True, ax=axes[1])
+plot_embedding(latents[:, :2], mean_place, label="mean position of the cars, rad", cyclic=True, ax=axes[1])
 
 # %%
-# The first two latent coordinates (above) give the position of the cars on the ring. An unseen trajectory, encoded and
-# decoded:
+# The first two latent coordinates (above, right) give the position of the cars on the ring. An unseen trajectory,
+# encoded and decoded:
 
 fields = decoder.predict(encoder.transform(held_out))
 errors = randsmap.metrics.relative_l2(held_out, fields)

@@ -5,6 +5,7 @@ Six decoders compared
 Six decoders of the same coordinates: errors of fields that were left out, and times.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/2.png"
 import time
 
 import matplotlib.pyplot as plt

@@ -5,6 +5,7 @@ Fields that stay nonnegative
 Decoders overshoot near a front, and densities become negative. Bounds remove this and conserve the mass.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/3.png"
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.base import clone
@@ -36,13 +37,13 @@ bounded = clone(free).set_params(bounds="nonnegative").fit(latents, fields)
 point = np.array([[0.537, 0.115]])
 truth = block(*point[0])
 figure, ax = plt.subplots(figsize=(10, 4), layout="constrained")
-ax.fill_between(x, truth, color="0.85", label="truth")
+ax.fill_between(x, truth, color="0.5", alpha=0.4, lw=0, label="reference")
 for decoder, name, style in ((free, "without bounds", "C1--"), (bounded, "nonnegative", "C0-")):
     field = decoder.predict(point)[0]
     error = np.linalg.norm(field - truth) / np.linalg.norm(truth)
     print(f"{name:16} lowest value {field.min():9.1e}   mass - 1 = {field.sum() - 1:8.1e}   error {error:.2%}")
     ax.plot(x, field, style, label=f"{name}: error {error:.1%}", lw=1.5)
-ax.axhline(0, color="k", lw=0.5)
+ax.axhline(0, color="0.5", lw=0.5)
 ax.set(xlabel="x", ylabel="density")
 ax.legend()
 

@@ -5,6 +5,7 @@ Leverage and extrapolation
 A decoder returns a field at every point. ``leverage`` measures how far the training data support it.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/4.png"
 import warnings
 
 import matplotlib.pyplot as plt
@@ -45,7 +46,7 @@ for ax, values, label in zip(axes, (leverage, error), ("leverage", "relative L2 
     ax.contour(grid, grid, leverage.reshape(81, 81), [decoder.leverage_limit_], colors="w")
     ax.plot(*latents.T, "k.", ms=2)
     ax.set(xlabel="$z_1$", aspect="equal", title=label)
-    figure.colorbar(picture, ax=ax, label="log10")
+    figure.colorbar(picture, ax=ax, label=f"log10 of the {label}")
 axes[0].set_ylabel("$z_2$")
 
 # %%

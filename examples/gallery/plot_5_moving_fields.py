@@ -5,6 +5,7 @@ Fields that move
 Waves need many coordinates. `ShiftRegistration` takes the shift out and puts it back, with the exact mass.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/5.png"
 import matplotlib.pyplot as plt
 import numpy as np
 

@@ -5,6 +5,7 @@ Fields at new parameters
 `ParametricModel` interpolates the coordinates of a model over parameters or times, with the exact mass.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/6.png"
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.interpolate import LinearNDInterpolator
@@ -50,19 +51,23 @@ print(f"largest mass error {abs(predicted.sum(axis=1) - 1).max():.0e}")
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.6), layout="constrained", sharex=True)
 for ax, number in zip(axes, np.argsort(new[:, 0])[[60, 150, 240]]):
-    ax.fill_between(x, truth[number], color="0.85", label="truth")
+    ax.fill_between(x, truth[number], color="0.5", alpha=0.4, lw=0, label="reference")
     ax.plot(x, linear[number], "C1--", label="linear interpolation")
     ax.plot(x, predicted[number], "C0", label="ParametricModel")
-    ax.set(xlabel="x", title=f"t = {new[number, 0]:.2f}, diffusivity {10 ** new[number, 1]:.1e}")
+    ax.set(
+        xlabel="x",
+        ylabel="field" if ax is axes[0] else "",
+        title=f"t = {new[number, 0]:.2f}, diffusivity {10 ** new[number, 1]:.1e}",
+    )
 axes[0].legend(fontsize="small")
 
 # %%
-# Where in the plane of parameters the errors are: far from the known pairs (black) and where the pulse is narrow.
+# Where in the plane of parameters the errors are: far from the known pairs (crosses) and where the pulse is narrow.
 
 figure, ax = plt.subplots(figsize=(6.5, 4), layout="constrained")
 errors = randsmap.metrics.relative_l2(truth, predicted)
 picture = ax.scatter(*new.T, c=np.log10(errors), s=25)
-ax.plot(*known.T, "k.", ms=4)
+ax.plot(*known.T, "x", color="0.5", ms=4)
 ax.set(xlabel="t", ylabel="log10 of the diffusivity")
 figure.colorbar(picture, ax=ax, label="log10 of the relative error")
 plt.show()

@@ -8,6 +8,7 @@ A vortex stirs a crowded drop, which moves more slowly where it is dense. The fu
 model advances six latent coordinates and evaluates the equation in 200 cells.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/7.png"
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -102,8 +103,12 @@ print(f"condition of the sampled equations {reduced.condition(path[-1]):.1f}")
 figure, axes = plt.subplots(2, 4, figsize=(11, 5.6), layout="constrained", sharex=True, sharey=True)
 for line, values, name in zip(axes, (truth, fields), ("full", "reduced")):
     for ax, number in zip(line, (0, 5, 10, 15)):
-        ax.imshow(values[number].reshape(N, N).T, origin="lower", extent=(0, 1, 0, 1), vmin=0, vmax=truth[number].max())
+        image = ax.imshow(values[number].reshape(N, N).T, origin="lower", extent=(0, 1, 0, 1), vmin=0, vmax=15)
         ax.set_title(f"{name}, t = {TIMES[number]:.2g}", fontsize="medium")
+        ax.set_xticks([0, 0.5, 1])
+figure.colorbar(image, ax=axes, label="density, relative to its mean", extend="max")
+figure.supxlabel("x")
+figure.supylabel("y")
 axes[1, 3].plot(X.flat[cells], Y.flat[cells], "w.", ms=1.5)
 
 # %%

@@ -5,6 +5,7 @@ A crowd around an obstacle
 Cells that are constant in all snapshots are exact: nobody appears inside the obstacle, and nobody is lost.
 """
 
+# sphinx_gallery_thumbnail_path = "_static/thumbnails/8.png"
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -41,16 +42,19 @@ solid = np.ma.masked_equal(constant.reshape(shape).T, False)
 for line, row in zip(axes, (0, 8, 16, 24)):
     truth = crowd.data[~train][row]
     for ax, field, name in zip(line, (truth, fields[row]), ("reference", "decoded")):
-        ax.imshow(field.reshape(shape).T, origin="lower", extent=(0, 20, 0, 5), vmin=0, vmax=truth.max())
+        scale = {"vmin": 0, "vmax": crowd.data[~train][:25].max()}
+        image = ax.imshow(field.reshape(shape).T, origin="lower", extent=(0, 20, 0, 5), **scale)
         ax.imshow(solid, origin="lower", extent=(0, 20, 0, 5), cmap="gray", vmin=0, vmax=2)
         ax.set_title(f"{name}, {crowd.times[~train][row]:.0f} s", fontsize="medium")
-figure.supxlabel("m")
+figure.colorbar(image, ax=axes, label="share of the crowd in a cell")
+figure.supxlabel("x, m")
+figure.supylabel("y, m")
 
 # %%
 # An unseen crowd in the latent space, over the training crowds.
 
 figure, ax = plt.subplots(figsize=(6, 4.5), layout="constrained")
 plot_embedding(encoder.transform(crowd.data[train])[:, :2], crowd.times[train], label="time, s", ax=ax)
-ax.plot(*latents[:25, :2].T, "k.", ms=5, label="unseen")
+ax.plot(*latents[:25, :2].T, "x", color="0.5", ms=6, label="unseen")
 ax.legend()
 plt.show()

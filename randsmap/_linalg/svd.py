@@ -165,8 +165,8 @@ def sketched(F: _Values | Rows, weights: _Values | None = None) -> _Values:
     signs = rng.integers(0, 2, (len(cells), size), np.int8) * (2 / np.sqrt(size)) - 1 / np.sqrt(size)
     signs *= combinations[:, None]
     with blas_threads():
-        chosen: Any = cells if len(cells) < F.shape[1] else slice(None)
-        return np.concatenate([multiply(np.ascontiguousarray(block[:, chosen]), signs) for _, _, block in rows.blocks()])
+        used: Any = cells if len(cells) < F.shape[1] else slice(None)
+        return np.concatenate([multiply(np.ascontiguousarray(block[:, used]), signs) for _, _, block in rows.blocks()])
 
 
 # -- Approximate spaces ----------------------------------------------------------------------------

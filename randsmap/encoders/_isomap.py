@@ -117,7 +117,8 @@ class GeodesicExtension:
 class Isomap(FieldEncoder):
     """Isomap: distances along the fields' manifold, made coordinates by classical scaling, and those of new fields.
 
-    Use it to unroll a manifold so that distances along it are preserved; `DiffusionMaps` preserves neighbourhoods.
+    Use it to unroll a manifold so that distances along it are preserved. Use `DiffusionMaps` to preserve
+    neighbourhoods, and `POD` for nearly linear data.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """What a study leaves in its folder: the finished pieces, then the arrays of its figures and its table.
 
-A piece is a dict of arrays in an .npz file that is read only if its checksum is right. The guide Reports lists the keys
+A piece is a dict of arrays in an .npz file that is read only if its checksum is right. The guide Studies lists the keys
 of rows and arrays.
 """
 
@@ -76,7 +76,9 @@ def data_file(name: str) -> str:
 @documented
 @dataclass
 class StudyResult:
-    """A finished study; the guide Reports lists the keys of its rows and arrays.
+    """A finished study; the guide Studies lists the keys of its rows and arrays.
+
+    Use it to draw or compare results: `run_study` returns it, and `load_result` reads it from a folder.
 
     Parameters
     ----------

@@ -34,6 +34,8 @@ RIDGE: dict[str, Any] = {**PAPER, "regularization": 1e-3}
 class DecoderCase:
     """A decoder of a study: its label in the table and the one parameter that is tuned.
 
+    Use it to add a decoder to a `Study`. Outside studies `tune` does the same for an estimator.
+
     Parameters
     ----------
     label : str
@@ -98,6 +100,8 @@ class DecoderCase:
 @dataclass(frozen=True)
 class Study:
     """Data set, splits, encoder and decoders of a study.
+
+    Use it to compare decoders on your own data, as `run_study` does on the paper's. Use `autotune` for one model.
 
     Parameters
     ----------
