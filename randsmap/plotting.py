@@ -78,12 +78,8 @@ truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
     "shape": """\
 shape : sequence of int, default=None
     Shape of fields that are given flattened, such as a model's ``field_shape_``.""",
-    "positions": """\
-positions : array_like (n_cells,), default=None
-    For lines: centres of the cells, ascending; by default their indices.""",
-    "errors": """\
-errors : array_like (n,)
-    At least 0. Errors of 0 are drawn at half the smallest other.""",
+    "positions": "positions : array_like (n_cells,), default=None\n    For lines: centres of cells, ascending; or indices.",
+    "errors": "errors : array_like (n,)\n    At least 0. Errors of 0 are drawn at half the smallest other.",
     "label": 'label : str, default "relative L2 error"\n    Name of the errors.',
     "density": 'label : str, default "density"\n    Name of the field.',
     "plane": """\
@@ -102,9 +98,7 @@ curves : dict of str to array_like (k,)
 curves : dict of str to array_like (k,) or (k, m)
     Values at each place by the names of their curves. Of several values the median is drawn, with a band from 5 to
     95 %.""",
-    "ax": """\
-ax : matplotlib Axes, default=None
-    Where to draw; by default a new figure.""",
+    "ax": "ax : matplotlib Axes, default=None\n    Where to draw; by default a new figure.",
     "artists": "Returns\n-------\nlist of matplotlib artists",
     "figure": "Returns\n-------\nmatplotlib.figure.Figure",
     "raises": """\
