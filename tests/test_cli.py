@@ -62,7 +62,7 @@ def test_fit_encode_decode_evaluate(tmp_path, snapshots, capsys):
     of_mean_field = relative_l2(snapshots, np.broadcast_to(snapshots.mean(axis=0), G.shape)).mean()
     assert relative_l2(snapshots, G).mean() < 0.1 * of_mean_field
     assert run("evaluate", model, tmp_path / "F.npy", "--out", table) == 0
-    assert "conservation_error" in capsys.readouterr().out
+    assert "conservation error" in capsys.readouterr().out
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file))
     np.testing.assert_allclose([float(r["relative_l2"]) for r in rows], relative_l2(snapshots, G), rtol=1e-9)
@@ -425,7 +425,7 @@ def test_a_picture_without_matplotlib_is_refused_before_the_work(tmp_path, capsy
 def test_arrays_of_another_width_are_named_with_what_was_expected(tmp_path, snapshots, command, capsys):
     ManifoldModel(POD(2)).fit(snapshots).save(tmp_path / "m")
     width, what = (
-        (2, "latents must have 2 coordinates") if command == "decode" else (40, "snapshots must have 40 cells")
+        (2, "latents must have 2 coordinate(s)") if command == "decode" else (40, "snapshots must have 40 cells")
     )
     for shape, message in (
         ((3, width + 1), f"{what} (columns), as those of the model, got shape (3, {width + 1})"),
@@ -1016,7 +1016,7 @@ def test_columns_of_latents_are_hinted_at(tmp_path, snapshots, capsys):
     ManifoldModel(POD(2)).fit(snapshots).save(tmp_path / "m.npz")
     np.save(tmp_path / "Y.npy", np.zeros((2, 7)))
     message = failing(("decode", tmp_path / "m.npz", tmp_path / "Y.npy", "--out", tmp_path / "F.npy"), capsys)
-    assert "2 coordinates (columns), as those of the model, got shape (2, 7). They do with --transpose" in message
+    assert "2 coordinate(s) (columns), as those of the model, got shape (2, 7). They do with --transpose" in message
 
 
 # -- What decoded fields keep -------------------------------------------------------------------------
@@ -1048,7 +1048,7 @@ def test_fields_keep_the_mass_by_weights_and_the_bounds_asked_for(tmp_path, weig
     capsys.readouterr()
     assert run("evaluate", tmp_path / "m", tmp_path / "W.npy", "--out", tmp_path / "e.csv") == 0
     text = capsys.readouterr().out
-    assert "the model conserves the mass (sum of the cells by their weights) and values at least 0" in text
+    assert "the model enforces the mass (sum of the cells by their weights) and values at least 0" in text
     with open(tmp_path / "e.csv", newline="") as file:
         assert {row["outside_bounds"] for row in csv.DictReader(file)} == {"0.0"}
 
@@ -1111,7 +1111,7 @@ def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapsho
     capsys.readouterr()
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
     text = capsys.readouterr().out
-    assert "the model conserves the mass (sum of the cells)\n" in text and "outside_bounds" not in text
+    assert "the model enforces the mass (sum of the cells)\n" in text and "outside_bounds" not in text
 
 
 @pytest.mark.parametrize("command", ["encode", "evaluate"])
@@ -1185,7 +1185,7 @@ def test_evaluate_and_report_know_the_training_data_of_any_model(tmp_path, snaps
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0
     text = capsys.readouterr().out
     assert (
-        text.startswith("When the model was fitted: no held-out error is stored")
+        text.startswith("When the model was fitted: no cross-validation error is stored")
         and "fitted to 66.7 % of these snapshots" in text
     )
     facts = facts_in_words(load(tmp_path / "m"), snapshots[40:])
@@ -1376,32 +1376,32 @@ def test_models_are_frozen_and_described(tmp_path, snapshots, capsys):
     latents = fitted.transform(snapshots)
     np.testing.assert_array_equal(frozen.predict(latents[:1]), fitted.inverse_transform(latents[:1]))
     assert relative_l2(fitted.inverse_transform(latents), load(single).predict(latents)).max() < 2e-4
-    kept = "keeps: the mass (sum of the cells) and values at least 0"
+    kept = "enforces        the mass (sum of the cells) and values at least 0"
     for path, lines in (
         (
             model,
             [
                 "Encoder: DiffusionMaps",
                 "Decoder: RANDSMAPDecoder",
-                "training points: 60",
-                "error: held-out",
-                "freezes: to ",
+                "training points  60",
+                "error           cross-validation",
+                "image for C     ",
             ],
         ),
-        (image, ["FrozenModel: features in float64", "latents: 1, of 20 functions", "encodes: yes"]),
+        (image, ["FrozenModel: features in float64", "latents         1; 20 functions", "encoder         yes"]),
     ):
         assert run("info", path) == 0
         said = capsys.readouterr().out
-        for line in ("fields: 40 cells", kept, "error bar: ", *lines):
+        for line in ("fields          40 cells", kept, "error bar       ", *lines):
             assert line in said, said
     assert run("info", single) == 0 and "error bar" not in capsys.readouterr().out
     assert run("freeze", model, "--out", single, "--distil", 30) == 0
     distilled = load(single)
-    assert f"distilled: relative L2 error {distilled.distilled_error_:.2g} in the mean" in capsys.readouterr().out
+    assert f"distilled: mean relative L2 error {100 * distilled.distilled_error_:.2g} % from" in capsys.readouterr().out
     assert 0 < distilled.distilled_error_ < 0.02 and distilled.n_features == 30 + 1  # a linear trend
     far = distilled.predict([[0.123], [50.0]])
     assert far.min() >= 0 and far.sum(axis=1) == pytest.approx(snapshots.sum(axis=1).mean(), rel=1e-13)
-    assert run("info", single) == 0 and "in the place of another decoder" in capsys.readouterr().out
+    assert run("info", single) == 0 and "from another decoder's fields" in capsys.readouterr().out
     assert "--distil must be" in failing(("freeze", model, "--out", image, "--distil", 0), capsys)
 
 
@@ -1415,9 +1415,9 @@ def test_walls_do_not_widen_bounds_and_few_latents_are_named(tmp_path, snapshots
     for path in (model, image):
         assert run("info", path) == 0
         said = capsys.readouterr().out
-        assert "keeps: the mass (sum of the cells) and values at least 0\n" in said, said
+        assert "enforces        the mass (sum of the cells) and values at least 0\n" in said, said
     save(ManifoldModel(POD(9)).fit(F), model)
-    assert run("info", model) == 0 and "latents: 9: pod0, pod1, pod2, ...\n" in capsys.readouterr().out
+    assert run("info", model) == 0 and "latents         9 (pod0, pod1, pod2, ...)\n" in capsys.readouterr().out
 
 
 def test_a_model_that_cannot_freeze_is_written_all_the_same(tmp_path, snapshots, capsys, monkeypatch):
@@ -1440,7 +1440,10 @@ def test_what_is_no_model_is_neither_frozen_nor_described(tmp_path, snapshots, c
     ):
         assert what in failing(("freeze", tmp_path / name, "--out", tmp_path / "out"), capsys)
         assert not (tmp_path / "out").exists()
-    assert run("info", tmp_path / "features") == 0 and "freezes: no: it decodes no fields" in capsys.readouterr().out
+    assert (
+        run("info", tmp_path / "features") == 0
+        and "image for C     no, it decodes no fields" in capsys.readouterr().out
+    )
     assert "not a valid model file" in failing(("info", tmp_path / "F.npy"), capsys)
     assert "would replace" in failing(("freeze", tmp_path / "image", "--out", tmp_path / "image"), capsys)
 

@@ -446,7 +446,7 @@ def test_kernels_at_some_points_are_least_squares_over_all(kernel, degree):
         decoder.spectrum(Y)
     with pytest.raises(AttributeError, match="keep no training fields"):
         decoder.predict(Z, return_error=True)
-    with pytest.raises(AttributeError, match="no held-out errors .*calibrate"):
+    with pytest.raises(AttributeError, match="no cross-validation errors .*calibrate"):
         fit.left_out(F)
 
 

@@ -347,7 +347,7 @@ def test_decoding_far_away_warns_whatever_was_called_before(name, tmp_path):
 
 @pytest.mark.parametrize("decoder", [RANDSMAPDecoder(random_state=0), AutoDecoder(n_trials=8, random_state=0)])
 def test_fields_that_depend_on_the_latents_are_known_near_their_points_alone(decoder):
-    """With noise for fields, as elsewhere here, held-out errors choose a mean that holds far away, too."""
+    """With noise for fields, as elsewhere here, cross-validation errors choose a mean that holds far away, too."""
     s = np.linspace(-2, 2, 30)
     fields = np.exp(-((s - Y[:, :1]) ** 2)) * (1 + 0.3 * np.tanh(Y[:, 1:]))
     decoder = decoder.fit(Y, fields / fields.sum(axis=1, keepdims=True))

@@ -99,7 +99,7 @@ def models():
     judged = randsmap.ManifoldModel(randsmap.POD(2))
     held_out = held_out_errors(judged, F)
     judged.fit(F).held_out_ = held_out
-    yield "held-out errors", judged
+    yield "cross-validation errors", judged
     yield "model", randsmap.ManifoldModel(randsmap.DiffusionMaps(2), decoder(sigmoid)).fit(F)
     knn = randsmap.KNNDecoder
     yield "k-NN", knn(3).fit(Y, F)

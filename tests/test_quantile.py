@@ -271,7 +271,7 @@ def test_what_is_new_is_checked_and_parts_inside_have_no_weights():
         inside = ManifoldModel(POD(3, **{"invariants": "auto", name: value}))
         with pytest.raises(ValueError, match=f"^{name} of the POD inside"):
             QuantileRegistration(inside).fit(F)
-    with pytest.raises(AttributeError, match="are those of quantiles: .*calibrate"):
+    with pytest.raises(AttributeError, match="are those of quantiles, .*calibrate"):
         model.inverse_transform(model.transform(F), return_error=True)
     calibrated = randsmap.model.calibrate(model, F)
     assert calibrated.inverse_transform(model.transform(F), return_error=True)[1].shape == (40,)

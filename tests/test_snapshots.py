@@ -1288,19 +1288,100 @@ def test_step_files_hold_planes_of_one_shape(tmp_path):
         read_snapshots(tmp_path / "none*.npy")
 
 
+def write_openfoam_case(case, lengths, times, fields):
+    """A row of boxes of these lengths, with a scalar p at each time."""
+
+    def write(folder, name, kind, text):
+        (case / folder).mkdir(parents=True, exist_ok=True)
+        head = f"FoamFile {{ version 2.0; format ascii; class {kind}; object {name}; }}\n"
+        (case / folder / name).write_text(head + text)
+
+    def listed(entries):
+        return f"{len(entries)}\n(\n" + "\n".join(map(str, entries)) + "\n)\n"
+
+    def face(*points):
+        return f"4({' '.join(map(str, points))})"
+
+    n, x = len(lengths), np.concatenate([[0.0], np.cumsum(lengths)])
+    sides = [
+        (face(4 * i + a, 4 * i + b, 4 * i + 4 + b, 4 * i + 4 + a), i)
+        for i in range(n)
+        for a, b in ((0, 1), (1, 2), (2, 3), (3, 0))
+    ]
+    outer = [*sides, (face(3, 2, 1, 0), 0), (face(*range(4 * n, 4 * n + 4)), n - 1)]
+    inner = [face(*range(4 * i, 4 * i + 4)) for i in range(1, n)]
+    points = [f"({a} {b} {c})" for a in x for b, c in ((0, 0), (1, 0), (1, 1), (0, 1))]
+    walls = f"1\n(\nwalls {{ type wall; nFaces {len(outer)}; startFace {n - 1}; }}\n)\n"
+    for name, kind, text in (
+        ("points", "vectorField", listed(points)),
+        ("faces", "faceList", listed([*inner, *(corners for corners, _ in outer)])),
+        ("owner", "labelList", listed([*range(n - 1), *(i for _, i in outer)])),
+        ("neighbour", "labelList", listed(range(1, n))),
+        ("boundary", "polyBoundaryMesh", walls),
+    ):
+        write("constant/polyMesh", name, kind, text)
+    write("system", "controlDict", "dictionary", "startTime 0; endTime 9; deltaT 1; writeInterval 1;\n")
+    for time, field in zip(times, fields):
+        values = f"internalField nonuniform List<scalar>\n{listed(field.tolist())};\n"
+        text = f"dimensions [0 0 0 0 0 0 0];\n{values}boundaryField {{ walls {{ type zeroGradient; }} }}\n"
+        write(time, "p", "volScalarField", text)
+    (case / "case.foam").touch()
+
+
+def write_cgns(path, points, hexahedra, field):
+    """A CGNS file as HDF5 stores it, with a field u of the cells."""
+    h5py = pytest.importorskip("h5py")
+
+    def node(parent, name, label, value=None):
+        kinds = {"i": "I4", "f": "R8", "S": "C1"}
+        value = None if value is None else np.asarray(value)
+        made = parent.create_group(name, track_order=True) if name else parent
+        if value is not None:
+            kind = kinds[value.dtype.kind]
+            stored = (
+                np.frombuffer(value.item(), np.int8) if kind == "C1" else value.astype(kind.lower().replace("r", "f"))
+            )
+            made.create_dataset(" data", data=stored)
+        texts = {"name": name or "HDF5 MotherNode", "label": label, "type": "MT" if value is None else kind}
+        for key, text in texts.items():
+            made.attrs.create(key, np.array(text.encode(), "S3" if key == "type" else "S33"))
+        made.attrs["flags"] = np.array([1], np.int32)
+        return made
+
+    with h5py.File(path, "w", track_order=True) as file:
+        root = node(file, "", "Root Node of HDF5 File")
+        for name, text in ((" format", b"IEEE_LITTLE_32"), (" hdf5version", b"HDF5 Version 1.10.0".ljust(33, b"\0"))):
+            root.create_dataset(name, data=np.frombuffer(text, np.int8))
+        node(root, "CGNSLibraryVersion", "CGNSLibraryVersion_t", np.array([4.0]))
+        base = node(root, "Base", "CGNSBase_t", [3, 3])
+        zone = node(base, "Zone", "Zone_t", [[len(points)], [len(hexahedra)], [0]])
+        node(zone, "ZoneType", "ZoneType_t", b"Unstructured")
+        grid = node(zone, "GridCoordinates", "GridCoordinates_t")
+        for axis, values in zip("XYZ", points.T):
+            node(grid, f"Coordinate{axis}", "DataArray_t", values)
+        cells = node(zone, "Cells", "Elements_t", [17, 0])  # HEXA_8
+        node(cells, "ElementRange", "IndexRange_t", [1, len(hexahedra)])
+        node(cells, "ElementConnectivity", "DataArray_t", 1 + np.ravel(hexahedra))
+        solution = node(zone, "Solution", "FlowSolution_t")
+        node(solution, "GridLocation", "GridLocation_t", b"CellCenter")
+        node(solution, "u", "DataArray_t", field)
+
+
 def test_mesh_files_give_fields_and_the_volumes_of_cells(tmp_path):
-    meshio = pytest.importorskip("meshio")
-    example = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "mesh_files.py"))
-    x, y = np.meshgrid([0.0, 1.0, 3.0], [0.0, 2.0])
-    points = np.column_stack([x.ravel(), y.ravel(), 0 * x.ravel()])
-    cells = [("quad", [[0, 1, 4, 3]]), ("triangle", [[1, 2, 5], [1, 5, 4]])]
-    fields = np.random.default_rng(0).random((11, 3))
+    pyvista = pytest.importorskip("pyvista")
+    read = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "mesh_files.py"))["read_steps"]
+    fields, lengths = np.random.default_rng(0).random((4, 3)), [1.0, 2.0, 3.0]
+    write_openfoam_case(tmp_path, lengths, ["0", "0.5", "1", "10"], fields)
+    corners = [[x, y, z] for x in (0.0, 1.0, 3.0, 6.0) for y, z in ((0, 0), (1, 0), (1, 1), (0, 1))]
+    boxes = [range(4 * i, 4 * i + 8) for i in range(3)]
+    plane = np.array([[0.0, 0, 0], [1, 0, 0], [3, 0, 0], [0, 2, 0], [1, 2, 0], [3, 2, 0]])
+    cells = [4, 0, 1, 4, 3, 3, 1, 2, 5, 3, 1, 5, 4]
+    flat = pyvista.UnstructuredGrid(cells, [pyvista.CellType.QUAD, *[pyvista.CellType.TRIANGLE] * 2], plane)
     for step, field in enumerate(fields):
-        data = {"u": [field[:1], field[1:]]}
-        meshio.Mesh(points, cells, cell_data=data).write(tmp_path / f"step_{step:02}.vtu")
-    found, areas = example["read_steps"](sorted(tmp_path.glob("*.vtu")), "u")
-    np.testing.assert_allclose(found, fields)
-    np.testing.assert_allclose(areas, [2.0, 2.0, 2.0])
-    corners = np.array([[i, j, k] for k in (0.0, 1.0) for i, j in ((0, 0), (2, 0), (2, 1), (0, 1))])
-    box = meshio.Mesh(corners * [1, 1, 3], [("hexahedron", [range(8)]), ("tetra", [[0, 1, 3, 4]])])
-    np.testing.assert_allclose(example["volumes"](box), [6.0, 1.0])
+        write_cgns(tmp_path / f"step_{step}.cgns", np.array(corners), boxes, field)
+        flat.cell_data["u"] = field
+        flat.save(tmp_path / f"step_{step}.vtu")
+    for pattern, name, sizes in (("*.vtu", "u", [2.0] * 3), ("*.cgns", "u", lengths), ("*.foam", "p", lengths)):
+        found, volumes = read(sorted(map(str, tmp_path.glob(pattern))), name)
+        np.testing.assert_allclose(found, fields, rtol=1e-7)  # VTK reads OpenFOAM in single precision
+        np.testing.assert_allclose(volumes, sizes)

@@ -93,7 +93,7 @@ def candidates(mass, encoder):
 
 
 def fitted(choice, Y, F, groups, rng):
-    """The best of the candidates by held-out errors, fitted to all rows."""
+    """The best of the candidates by cross-validation errors, fitted to all rows."""
     if len(choice) > 1:
         labels = np.arange(len(F)) if groups is None else groups
         held_out = np.isin(labels, rng.permutation(np.unique(labels))[: max(1, len(np.unique(labels)) // 5)])

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, make_dataclass, replace
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 _Class = TypeVar("_Class")
 _Documented = TypeVar("_Documented")
@@ -126,6 +127,13 @@ def _make_constructor(cls: Any) -> None:
     made: Any = make_dataclass(cls.__name__, fields, repr=False, eq=False)  # its constructor is what is needed
     cls.__init__ = made.__init__
     cls.__init__.__module__ = cls.__module__
+    cls.__repr__ = _in_short
+
+
+def _in_short(self: Any) -> str:
+    """Scikit-learn's text of an estimator, with three numbers of each array."""
+    with np.printoptions(threshold=3, edgeitems=1, precision=3):
+        return str(BaseEstimator.__repr__(self))
 
 
 def check_parameters(estimator: Any) -> dict[str, Any]:

@@ -214,7 +214,7 @@ _STUDY = {
     "--feature-seed S": "seed of the draws of features in the runs instead of --seed",
     "--training-form": "with the paper's closed form, which conserves mass at training points (one SVD per run; "
     "default: yes, for hughes no)",
-    "--auto": "with decoders and encoders that are searched for by held-out errors (default: yes, with --quick no)",
+    "--auto": "with decoders and encoders found by a search (default: yes, with --quick no)",
     **_FIGURES,
     "--out DIR": "folder for tables, report and finished pieces (default: randsmap-study/STUDY, with --quick "
     "randsmap-study-quick/STUDY; of all studies without STUDY)",
@@ -243,7 +243,7 @@ _STUDY_TEXT = (
 _EVERYWHERE = {
     "--quiet": "print nothing but warnings and errors, and show no progress",
     "--verbose": "print more: all parts of a median, all digits",
-    "--json": "print the results as one JSON object",
+    "--json": "print the results as one JSON object, relative errors as fractions",
     "--debug": "show the traceback of an error",
 }
 _KEY = "array of that file, where it has several"
@@ -354,7 +354,7 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     ),
     "evaluate": (
         "reconstruction errors of a model on snapshots",
-        "Print the held-out error of the fit, then the errors of the encoded and decoded snapshots.",
+        "Print the cross-validation error of the fit, then the errors of the encoded and decoded snapshots.",
         {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
     ),
     "report": (
@@ -569,11 +569,11 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message):
         sign = painted(f"{self.prog}: error:", "red", sys.stderr)
-        self.exit(2, f"{sign} {message}\n{self.prog} --help lists what it takes\n")
+        self.exit(2, f"{sign} {message}\nsee {self.prog} --help\n")
 
 
 def _meant(word, known):
-    close = difflib.get_close_matches(word, known, 1)
+    close = [each for each in known if each.startswith(word)] or difflib.get_close_matches(word, known, 1, 0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
 

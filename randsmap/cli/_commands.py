@@ -53,6 +53,7 @@ from randsmap.snapshots import (
 from randsmap.tuning._autotune import encoder_in_words
 
 _LARGEST_TRAINING_SET = 1 << 30  # bytes as float64: the model file of a command holds the training snapshots
+_ERRORS = {"relative_l2": ("relative L2, %", 100), "relative_linf": ("relative Linf, %", 100)}
 _MOST_SEARCHED = 5000  # snapshots in a search: kernel decoders hold a matrix of all pairs, here 200 MB
 
 
@@ -355,7 +356,7 @@ def _kept(arguments, checked, layout, dtype, facts):
 
 
 def _searched(arguments, snapshots, groups, kept, facts, n_samples=None):
-    """The model that held-out errors choose; notes what it is."""
+    """The model that cross-validation errors choose; notes what it is."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
         result = randsmap.autotune(
@@ -432,7 +433,7 @@ def _tuned(arguments, model, parameter, snapshots, groups, facts):
 
 
 def _parametric(arguments, model, snapshots, parameters, groups, kept, facts):
-    """The fitted model of fields at parameters, the plain one without a model; notes held-out errors."""
+    """The fitted model of fields at parameters, the plain one without a model; notes cross-validation errors."""
     models, kept = (None, kept) if model is None else ([model], {})
     options = {"n_trials": arguments.trials, "random_state": arguments.seed, **kept}
     result = randsmap.tuning.choose_parametric(models, parameters, snapshots, groups=groups, **options)
@@ -466,7 +467,7 @@ def decode(arguments):
     _check_out(arguments, check_target)
     model = _model_of(arguments)
     d = len(model.get_feature_names_out())
-    latents = _read(arguments, read_array, ((d,),), f"latents must have {d} coordinates (columns)")
+    latents = _read(arguments, read_array, ((d,),), f"latents must have {d} coordinate(s) (columns)")
     return _write_fields(arguments, model.inverse_transform, latents, model.field_shape_)
 
 
@@ -474,7 +475,7 @@ def predict(arguments):
     _check_out(arguments, check_target)
     model = _model_of(arguments, at_parameters=True)
     p = model.n_features_in_
-    parameters = _read(arguments, partial(read_columns, width=p), ((p,),), f"parameters must be {p} per row")
+    parameters = _read(arguments, partial(read_columns, width=p), ((p,),), f"parameters must have {p} column(s)")
     return _write_fields(arguments, model.predict, parameters, model.field_shape_)
 
 
@@ -490,15 +491,16 @@ def evaluate(arguments):
         table = zip(*(values.tolist() for values in errors.values()), strict=True)
         text = "\n".join([",".join(errors), *(",".join(map(repr, row)) for row in table)]) + "\n"
         write_atomically(arguments.out, lambda file: file.write(text.encode()))
-    tell(painted(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'max':>12}", "bold"))
+    tell(painted(f"{'':20}{'mean':>12}{'median':>12}{'5 %':>12}{'95 %':>12}{'largest':>12}", "bold"))
     found = {}
     for name, values in errors.items():
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
-        tell(f"{name:20}" + "".join(f"{figure:12.4g}" for figure in figures))
+        label, unit = _ERRORS.get(name, (name.replace("_", " "), 1))
+        tell(f"{label:20}" + "".join(f"{unit * figure:12.3g}" for figure in figures))
         found[name] = dict(zip(("mean", "median", "p05", "p95", "max"), figures, strict=True))
     kept = getattr(randsmap.invariants.decoding_part(model), "invariants_", None)
     if kept is not None:
-        tell(f"the model conserves {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
+        tell(f"the model enforces {_kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)}")
     metrics = randsmap.metrics
     norms = metrics.field_norms(snapshots, cell_weights=norm_weights(fitted.field_shape_, fitted))
     small = int((norms < metrics.SMALLEST_SHARE * metrics.median_norm(norms)).sum())
@@ -524,7 +526,7 @@ def freeze(arguments):
     image = model.freeze(**options)
     image.save(arguments.out)
     if arguments.distil is not None:
-        tell(f"distilled: relative L2 error {image.distilled_error_:.2g} in the mean, in the place of the decoder")
+        tell(f"distilled: mean relative L2 error {100 * image.distilled_error_:.2g} % from the fields of the decoder")
     return _written(arguments.out, f"({image.nbytes} bytes):", repr(image), bytes=image.nbytes)
 
 
@@ -543,34 +545,33 @@ def _kernels(n, model):
 def info(arguments):
     path, found = arguments.model, randsmap.load(arguments.model)
     if isinstance(found, randsmap.FrozenDecoder):
-        facts = _facts_of_image(found)
+        facts, parts = _facts_of_image(found), []
     else:
         version = randsmap.persistence.read_archive(path)[0]["randsmap"]
-        tell(f"{type(found).__name__}, written by randsmap {version} ({os.path.getsize(path)} bytes)")
-        parts = list(randsmap.reports.settings(found))
-        for what, rows in parts or [(repr(found), [])]:
-            tell("\n  ".join([what, *(f"{name}: {value}" for name, value in rows[1:])]))
-        facts = _facts_of_model(found)
-    facts = dict(facts)
-    for name, text in facts.items():
-        tell(f"{painted(name, 'bold')}: {text}")
+        facts = [("model", f"{type(found).__name__} of randsmap {version}, {os.path.getsize(path)} bytes")]
+        facts += _facts_of_model(found)
+        parts = list(randsmap.reports.settings(found)) or [(repr(found), [])]
+    for name, text in (facts := dict(facts)).items():
+        tell(f"{painted(f'{name:<14}', 'bold')}  {text}")
+    for what, table in parts:
+        tell("\n  ".join([painted(what, "bold"), *(f"{name}: {value}" for name, value in table[1:])]))
     return facts
 
 
 def _facts_of_image(image):
     part, version = partial(section_of, source := image.linear_map.kernel.source), np.frombuffer(source, "u4", 4)[3]
     size = f"{image.nbytes} bytes, version {version} of the format"
-    yield repr(image).partition("(")[0], f"{image.kind} in {image.precision} ({size}), for C and Python"
+    yield "image", f"{type(image).__name__}: {image.kind} in {image.precision} ({size}), for C and Python"
     yield "fields", _fields_in_words(image.field_shape_)
     points = "latents" if part("input") is None else "parameters"
-    yield points, f"{image.n_components}, of {image.n_features} functions"
+    yield points, f"{image.n_components}; {image.n_features} functions of them"
     sums, weights, fixed = part("invariants"), part("cell_weights"), part("constant_cells")
     sums, fixed = np.zeros((0, 1)) if sums is None else sums, [] if fixed is None else fixed[0]
     bounds = [None if bound is None else np.delete(bound, fixed) for bound in (part("lower"), part("upper"))]
-    yield "keeps", _kept_in_words(sums.T, None if weights is None else weights.ravel(), *bounds)
+    yield "enforces", _kept_in_words(sums.T, None if weights is None else weights.ravel(), *bounds)
     if image.distilled_error_:
-        yield "distilled", f"relative L2 error {image.distilled_error_:.2g} in the place of another decoder"
-    yield "encodes", "yes" if isinstance(image, randsmap.FrozenModel) else "no, it holds a decoder alone"
+        yield "distilled", f"mean relative L2 error {100 * image.distilled_error_:.2g} % from another decoder's fields"
+    yield "encoder", "yes" if isinstance(image, randsmap.FrozenModel) else "no, the image holds a decoder alone"
     yield from _error_bar(image)
 
 
@@ -579,28 +580,31 @@ def _facts_of_model(model):
     if shape is not None:
         yield "fields", _fields_in_words(shape)
         if norm_weights(shape, model) is not None:
-            yield "cell weights", "yes: masses are sums by them, errors in their norm"
+            yield "cell weights", "yes: the mass is the weighted sum, and errors are measured in the weighted norm"
     if hasattr(model, "predict"):
         yield "parameters" if hasattr(model, "regressor_") else "latents", str(model.n_features_in_)
     encoder = model if hasattr(model, "transform") else getattr(model, "model_", None)
     if hasattr(getattr(encoder, "encoder_", encoder), "get_feature_names_out"):  # another package's may have no names
         names = list(encoder.get_feature_names_out())
-        yield "latents", f"{len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+        yield "latents", f"{len(names)} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
     kept = getattr(part, "invariants_", None)
     if kept is not None:
-        yield "keeps", _kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)
-        values = "each field's own" if kept.varying else ", ".join(map(repr, kept.values.tolist()))
-        yield from [("values of the invariants", values)] if len(kept.values) else []
+        yield "enforces", _kept_in_words(kept.matrix, kept.cell_weights, kept.lower, kept.upper)
+        values = "differ from field to field" if kept.varying else ", ".join(map(repr, kept.values.tolist()))
+        yield from [("their values", values)] if len(kept.values) else []
     points = getattr(getattr(part, "fitted", None), "training_points", None)
     if points is not None:
         yield "training points", f"{len(points)}"
     if hasattr(model, "held_out_"):
-        yield "error", "no held-out error is stored" if model.held_out_ is None else model.held_out_.in_words
+        yield "error", "no cross-validation error is stored" if model.held_out_ is None else model.held_out_.in_words
     yield from _error_bar(model)
     try:
-        yield "freezes", f"to {model.freeze().nbytes} bytes" if hasattr(model, "freeze") else "no: it decodes no fields"
+        yield (
+            "image for C",
+            f"{model.freeze().nbytes} bytes" if hasattr(model, "freeze") else "no, it decodes no fields",
+        )
     except (TypeError, ValueError) as error:
-        yield "freezes", f"no: {error}"
+        yield "image for C", f"no: {error}"
 
 
 def _fields_in_words(shape):
@@ -609,7 +613,7 @@ def _fields_in_words(shape):
 
 def _kept_in_words(*kept):
     sums, bounds = kept_in_words(*kept)
-    return " and ".join(filter(None, (sums, bounds and f"values {bounds}"))) or "nothing exactly"
+    return " and ".join(filter(None, (sums, bounds and f"values {bounds}"))) or "nothing"
 
 
 def _error_bar(model):
@@ -618,7 +622,10 @@ def _error_bar(model):
     if getattr(model, "calibrated_", None) or not hasattr(part, "fit") or leverage_cost(part) <= 1e12:
         bar = getattr(model, "error_bar_", None)
         if bar is not None:
-            yield "error bar", f"90 % of the held-out fields have an error below {np.quantile(bar.errors, 0.9):.2g}"
+            yield (
+                "error bar",
+                f"errors of 90 % of the fields left out: below {100 * np.quantile(bar.errors, 0.9):.2g} %",
+            )
 
 
 def report(arguments):
@@ -699,6 +706,8 @@ def _parameters_of(arguments, snapshots, width=None):
         parameters = parameters.T
     if len(parameters) == n:
         check_samples(**{f"snapshots of {arguments.input}": snapshots, f"parameters of {path}": parameters})
+        if parameters.shape == snapshots.shape and parameters.shape[1] > 1 and np.array_equal(parameters, snapshots):
+            raise ValueError(f"{path}: parameters are the snapshots themselves: --parameters-key names the other array")
         return parameters
     remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else ""
     raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
@@ -791,6 +800,6 @@ def _write_fields(arguments, decode, X, shape):
         result = _written(path, shape, shape=shape)
     for found in errors:
         write_array(arguments.error, found, "errors")
-        figures = f", median {np.median(found):.3g}, largest {found.max():.3g}" if len(found) else ""
+        figures = f", median {100 * np.median(found):.3g} %, largest {100 * found.max():.3g} %" if len(found) else ""
         _written(arguments.error, found.shape, note=figures)
     return result

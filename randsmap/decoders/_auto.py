@@ -1,4 +1,4 @@
-"""The decoder that a search over families of decoders finds, from held-out errors in closed form."""
+"""The decoder that a search over families of decoders finds, from cross-validation errors in closed form."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class Trial:
     _smoothness = property(lambda self: {} if self.nu is None else {"nu": self.nu})
 
 
-# -- Held-out errors -------------------------------------------------------------------------------
+# -- Cross-validation errors -------------------------------------------------------------------------------
 _Groups = Sequence[NDArray[np.intp]]
 
 # Families without lambda: what they have instead, and the values compared. Ranks 2, 3, 4, 6, 8, 12, ..., 1024 grow by
@@ -302,7 +302,7 @@ def check_groups(groups: ArrayLike | None, n: int, least: int = 2) -> NDArray[np
         raise ValueError(f"groups must hold one label for each of the {n} samples, got shape {groups.shape}")
     _, first, labels = np.unique(groups, return_index=True, return_inverse=True)
     if len(first) < least:
-        raise ValueError("groups must name at least two groups, one of which can be held out, got one")
+        raise ValueError("groups must name at least two groups, one of which can be left out, got one")
     return first.argsort().argsort()[labels]
 
 
@@ -328,7 +328,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -
     found: list[Trial] = []
     given_up: list[Trial] = []
     starts = iter(starts_of(families, samples.X.shape[1]))
-    # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which held-out errors hardly change
+    # steps of the scales' logarithms: from a factor 2.5 down to 1.1, below which cross-validation errors hardly change
     step, finest, turn = np.log(2.5), 0.1, 0
     for _ in steps(n_trials, 1, "decoders"):
         proposals = next(starts, [])
@@ -485,17 +485,17 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     results_ : Results
         A table of the trials, one array per column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
         the latents' units), `regularization`, `n_neighbors`, `rank`, `n_samples` (that judged it), `error` (mean
-        held-out error), `score` (see Notes), `chosen`. `results_.frame` is a pandas DataFrame, if pandas is there.
+        cross-validation error), `score` (see Notes), `chosen`. `results_.frame` is a pandas DataFrame.
     held_out_error_ : float
-        Mean held-out error of `best_decoder_`.
+        Mean cross-validation error of `best_decoder_`.
     on_edge_ : list of str
         Parameters of the best trial that lie on an edge of what was searched.
     chosen_invariants_ : "mass", None, or the array given
 
     Notes
     -----
-    Held-out errors are exact and in closed form, leave-one-out or leave-group-out, for all regularisations by one
-    eigendecomposition per trial. A sample's error is relative to the norm of its field (at least 1e-3 of the median
+    Errors, leave-one-out or leave-group-out, are exact and in closed form: one eigendecomposition per trial gives them
+    for all regularisations. A sample's error is relative to the norm of its field (at least 1e-3 of the median
     norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean logarithm of the
     errors of the groups (or of 8 random parts). One group that no decoder can decode then does not choose alone.
 
@@ -538,7 +538,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         ----------
         {training}
         groups : array-like (n,) or None
-            Labels of groups, such as trajectories or blocks of time, that are held out as a whole. At least two.
+            Labels of groups, such as trajectories or blocks of time, that are left out as a whole. At least two.
 
         {result_of_fit}
         """

@@ -72,7 +72,7 @@ class LeverageOfPart:
         ours = norm_weights(self.field_shape_, self)  # type: ignore[attr-defined]
         theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # those that it has used
         if ours is not None and not np.array_equal(ours, 1.0 if theirs is None else theirs):
-            raise AttributeError(f"held-out errors of the {type(part).__name__} are of another norm of fields: {HOW}")
+            raise AttributeError(f"errors of the {type(part).__name__} are measured in another norm of fields: {HOW}")
         return part.error_bar_  # type: ignore[union-attr]
 
     @property

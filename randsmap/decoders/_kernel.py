@@ -95,7 +95,7 @@ class KernelFit(_base.Fit):
 
     def _check_all_known(self):
         if self.solver == "sums":
-            what = "keep no training fields and have no held-out errors in closed form"
+            what = "keep no training fields and have no cross-validation errors in closed form"
             raise AttributeError(f"kernels at some of the points {what}: {HOW}")
 
     def left_out(self, G, groups=None):

@@ -178,7 +178,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         return fit
 
     def regression(self, X, y, regularizations, sample_weight=None):
-        """The lambdas, chosen by held-out errors where they are None, and a function from one of them to its fit."""
+        """The lambdas, chosen by cross-validation if they are None, and a function from one of them to its fit."""
         self._check_parameters(weighted=sample_weight is not None)
         X, F, weights, invariants = self._training_data(X, y, sample_weight)
         everywhere = self.constraint == "everywhere"
@@ -473,7 +473,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         if self.constraint != "everywhere":
             raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
         if ridge.fixed_regularization(self) is None:
-            raise AttributeError("lambda is chosen by held-out errors, which depend on the fields")
+            raise AttributeError("lambda is selected by cross-validation errors, which depend on the fields")
         return True
 
     def weights_of(self, X, Z, fields):

@@ -161,7 +161,7 @@ class RidgeFit(Fit):
 
 # -- lambda ----------------------------------------------------------------------------------------
 def fixed_regularization(decoder: Any) -> float | None:
-    """lambda >= 0 of a decoder's parameters; None if held-out errors choose it."""
+    """lambda >= 0 of a decoder's parameters; None if cross-validation chooses it."""
     regularization = decoder.regularization
     training = getattr(decoder, "constraint", "") == "training"
     if regularization is None:
@@ -169,12 +169,14 @@ def fixed_regularization(decoder: Any) -> float | None:
     if not isinstance(regularization, str) or regularization != "auto":
         return check_number(regularization, "regularization", low=0)
     if training:
-        raise ValueError("constraint='training' has no held-out errors in closed form: give regularization a number")
+        raise ValueError(
+            "constraint='training' needs regularization as a number: its cross-validation has no closed form"
+        )
     return None
 
 
 def batch_regularization(decoder: Any) -> float:
-    """lambda for `partial_fit`, which knows no held-out errors: None is the paper's."""
+    """lambda for `partial_fit`, which knows no cross-validation errors: None is the paper's."""
     regularization = PAPER if decoder.regularization is None else fixed_regularization(decoder)
     if regularization is None:
         raise ValueError('partial_fit needs a number for regularization, got "auto", which needs all samples')

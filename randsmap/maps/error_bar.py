@@ -25,7 +25,7 @@ from randsmap.metrics import field_norms
 
 _Values = NDArray[np.float64]
 _Labels = NDArray[np.intp]
-HOW = "randsmap.model.calibrate(estimator, *training data) finds held-out errors by fits without parts of them"
+HOW = "randsmap.model.calibrate(estimator, *training data) finds cross-validation errors by fits without parts of them"
 judged_rows = partial(spread_rows, most=2000)  # of n training points, those that an error bar is made of
 
 
@@ -185,13 +185,13 @@ class ErrorBar:
 
 def unknown_errors(part: Any, what: str = "") -> AttributeError:
     """Why a part has no error bar, and what to do."""
-    return AttributeError(f"the held-out errors of a {type(part).__name__}{what} are not known: {HOW}")
+    return AttributeError(f"the cross-validation errors of a {type(part).__name__}{what} are not known: {HOW}")
 
 
 def found_error_bar(self: Any, keep: bool = True) -> ErrorBar:
     """How far decoded fields may be off: what `predict` or `inverse_transform` asks with return_error=True.
 
-    Of a model that has held-out errors it is made of these, the encoder's errors included; else that of its part.
+    The cross-validation errors of a model include the encoder's errors. A model without them has the bar of its part.
     """
     if self.calibrated_ is None:
         held_out = getattr(self, "held_out_", None)
@@ -215,7 +215,7 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
         return fields, errors
     if np.isinf(errors).all():
         warn_caller(
-            f"the error bars are infinite: {known} held-out errors support at most {known}/{known + 1}, got {coverage=}"
+            f"the error bars are infinite: {known} fields left out give at most {known}/{known + 1}, got {coverage=}"
         )
     elif np.size(fields) == len(errors) * math.prod(shape):
         sizes = field_norms(np.asarray(fields).reshape(len(errors), -1), cell_weights=norm_weights(shape, estimator))

@@ -136,19 +136,19 @@ class HeldOutErrors:
     def in_words(self) -> str:
         """The error and how it was found."""
         if not self.n_turns:
-            return "no held-out error: fits to a part of the snapshots fail"
+            return "no cross-validation error: fits to a part of the snapshots fail"
         worst, of = int(np.argmax(self.errors)), " of fields at parameters" if self.at_parameters else ""
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
-        mean = f"{self.mean:.2g}"
+        mean, median, largest = (f"{100 * x:.2g} %" for x in (self.mean, np.median(self.errors), self.errors[worst]))
         if self.along_trajectories:
             parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
         elif np.isfinite(self.standard_error):
             what = f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}"
-            mean += f" +- {self.standard_error:.1g} (over {what})"
+            mean += f" +- {100 * self.standard_error:.1g} % (over {what})"
         return (
-            f"held-out relative L2 error{of} {mean} in the mean, {np.median(self.errors):.2g} in the median, "
-            f"{self.errors[worst]:.2g} at most (row {self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} "
-            f"snapshots, each left out of one of {self.n_turns} fits ({parts})"
+            f"cross-validation error (relative L2){of}: mean {mean}, median {median}, largest {largest} (row "
+            f"{self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} snapshots, each left out of one of "
+            f"{self.n_turns} fits ({parts})"
         )
 
 

@@ -154,7 +154,7 @@ def _latents(model: Any, snapshots: Any, parameters: Any) -> tuple[Any, Any]:
 
 
 def judged(model: Any, held_out: HeldOutErrors, snapshots: Any, points: Any = None) -> HeldOutErrors:
-    """Held-out errors of snapshots with what an error bar needs of the fitted model: their latents, or `points`."""
+    """Cross-validation errors with what an error bar needs of the fitted model: their latents, or `points`."""
     rows, layout = flattened(snapshots, "snapshots")
     if not len(held_out.rows):  # all fits to a part have failed
         return held_out
@@ -216,7 +216,7 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
         raise ValueError(f"X and y must have the same number of rows, got {len(points)} and {np.shape(fields)[0]}")
     found = judged(estimator, held_out_errors(estimator, fields, parameters=points, groups=groups), fields, points)
     if found.error_bar is None:
-        raise ValueError(f"there is nothing to judge {type(estimator).__name__} by: {found.in_words}")
+        raise ValueError(f"{type(estimator).__name__} has no error bar: {found.in_words}")
     if hasattr(estimator, "held_out_"):
         estimator.held_out_ = found
     elif found.along_trajectories:
@@ -242,9 +242,9 @@ def _measures(model: Any, F: Rows) -> dict[str, Errors]:
 
 # -- What errors mean, in words ------------------------------------------------------------------------
 def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:
-    """Sentences that belong before a model's errors on snapshots: its held-out error, and whether it has seen them."""
+    """Sentences before a model's errors on snapshots: its cross-validation error, and whether it was fitted to them."""
     held_out, along = getattr(model, "held_out_", None), None
-    words = "no held-out error is stored, as by randsmap fit, autotune and choose_parametric"
+    words = "no cross-validation error is stored: randsmap fit, autotune and choose_parametric find it"
     yield f"When the model was fitted: {words if held_out is None else held_out.in_words}."
     sample = Sample.of(snapshots, model)
     if groups is None and (held_out is None or not (held_out.n_groups or held_out.along_trajectories)):
@@ -253,9 +253,9 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
         yield f"The {along}."
     known = _known_share(model.model_ if hasattr(model, "regressor_") else model, sample.F)
     if known >= 0.995:
-        yield "The model was fitted to these snapshots: these are training errors, those of others may be larger."
+        yield "The model was fitted to these snapshots: these are training errors, new snapshots may have larger ones."
     elif known > 0:
-        yield f"The model was fitted to {100 * known:.1f} % of these snapshots: errors of the others may be larger."
+        yield f"The model was fitted to {100 * known:.1f} % of these snapshots: new snapshots may have larger errors."
 
 
 def _known_share(model: Any, F: _Values) -> float:

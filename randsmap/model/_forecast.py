@@ -214,8 +214,8 @@ def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
     """The model if it is fitted, else a copy that is fitted to the snapshots."""
     if is_fitted(model):
         warn_caller(
-            "model is fitted: if it has seen these trajectories, held-out errors and error bars are too small. Give it "
-            "before its fit, clone(model), to have it fitted without those that are left out"
+            "model is fitted: if it was fitted to these trajectories, errors and error bars are too small. Pass "
+            "clone(model) to have it fitted without the trajectories that are left out"
         )
         return model
     model = clone(model)
@@ -340,7 +340,7 @@ class LatentForecast(FieldOutputMixin, Model):
     def _learn(
         self, snapshots: Any, F: Rows, labels: _Rows, paths: list[_Rows], steps: _Values, lags: list[int]
     ) -> None:
-        """Choose lag, modes and regressor, measure held-out errors, and fit to all trajectories."""
+        """Choose lag, modes and regressor, measure cross-validation errors, and fit to all trajectories."""
         parts = _parts(paths, max(lags))
         if self.model is None:
             most = min(sum(map(len, learn)) for learn, _ in parts) - 1

@@ -111,8 +111,8 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         snapshots : array-like (n, M) or (n, *shape)
             Fields, in rows or of any shape, as for `ManifoldModel`.
         groups : array-like (n,) or None
-            Labels of groups, such as trajectories, that the search for the regressor holds out as a whole; otherwise
-            held-out fields have neighbours in time, which every candidate predicts well. The `fit` of the regressor
+            Labels of groups, such as trajectories, that the search for the regressor leaves out as a whole; otherwise
+            fields left out have neighbours in time, which every candidate predicts well. The `fit` of the regressor
             must accept groups, as that of `AutoDecoder` (None) does.
 
         {result_of_fit}

@@ -164,7 +164,7 @@ class QuantileRegistration(Registration, Model):
         return super().registered(F)
 
     def closed_error_bar(self) -> NoReturn:
-        raise AttributeError(f"the held-out errors of the {type(self.model).__name__} are those of quantiles: {HOW}")
+        raise AttributeError(f"errors of the {type(self.model).__name__} are those of quantiles, not of fields: {HOW}")
 
     def _restore(self) -> None:
         check_fitted(self, "model_")

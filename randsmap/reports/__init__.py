@@ -63,8 +63,8 @@ _FOUND = {
     "solver_": "solver",
     "rank_": "rank",
     "chosen_invariants_": "invariants",
-    "held_out_error_": "held-out error",
-    "on_edge_": "on an edge of the search",
+    "held_out_error_": "cross-validation error",
+    "on_edge_": "at the boundary of the search range",
 }
 # parameters whose names say little alone -> in words
 _NAMED = {
@@ -404,8 +404,8 @@ def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
     d = found.latents.shape[1]
     part = decoding_part(model)
     encoder = getattr(getattr(model, "model_", model), "encoder_", model)
-    what = f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}, in {_counted(d, 'latent coordinate')}"
-    yield f"{what} by {type(encoder).__name__}, decoded by {type(part).__name__}."
+    what = f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}; {_counted(d, 'latent coordinate')}"
+    yield f"{what}; encoder: {type(encoder).__name__}; decoder: {type(part).__name__}."
     blend = getattr(part, "best_decoder_", part)
     if isinstance(blend, randsmap.BlendedDecoder):
         names = [type(each).__name__ for each in blend.decoders_]
@@ -464,7 +464,8 @@ def _summary(found: Evaluation) -> _Table:
         figures = [values.mean(), *np.percentile(values, [50, 5, 95]), values.max()]
         row = int(np.argmax(values))
         row = found.examined[row] if name == "leverage" else row
-        rows.append((name, *(f"{figure:.3g}" for figure in figures), str(row)))
+        texts = percents(figures) if name.startswith("relative") else [f"{figure:.3g}" for figure in figures]
+        rows.append((name, *texts, str(row)))
     return rows
 
 
@@ -513,7 +514,8 @@ def settings(model: Any) -> Iterator[tuple[str, _Table]]:
         if hasattr(part, "get_params"):
             rows: _Table = [("", "value"), *((_NAMED.get((type(part).__name__, k), k), v) for k, v in _changed(part))]
             found = {text: getattr(part, key, None) for key, text in _FOUND.items()}
-            rows += [(text, _value(value)) for text, value in found.items() if value is not None and np.size(value)]
+            show = {_FOUND["held_out_error_"]: percent}
+            rows += [(k, show.get(k, _value)(v)) for k, v in found.items() if v is not None and np.size(v)]
             rows += [(f"part {k}", _value(each)) for k, each in enumerate(getattr(part, "decoders_", ()), 1)]
             yield f"{name}: {type(part).__name__}", rows
             yield from settings(part)
@@ -555,7 +557,8 @@ def _trials(decoder: Any) -> tuple[int, _Table] | None:
     for name, values in results.items():
         values = np.asarray(values)
         if len(np.unique(values)) > 1 or name in ("family", "error"):
-            texts = ("" if value == unused.get(name) else _value(value).replace("nan", "") for value in values[best])
+            show = percent if name == "error" else _value
+            texts = ("" if value == unused.get(name) else show(value).replace("nan", "") for value in values[best])
             columns.append((name, *texts))
     return len(results["score"]), list(zip(*columns))
 

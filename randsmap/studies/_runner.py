@@ -71,7 +71,7 @@ def run_study(
         File of your own snapshots (n, n_cells) instead of the study's data, split in the same fractions.
     training_form, searched : bool, default=None
         Whether to run the paper's closed form too (None: as the study says), and the decoders that are searched for by
-        held-out errors (None: unless `quick`).
+        cross-validation errors (None: unless `quick`).
     command : str, default=""
         Command line to be named in the result.
     progress : bool, default=True

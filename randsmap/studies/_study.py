@@ -52,7 +52,7 @@ class DecoderCase:
         with (None: `label`, unless `extra`).
     by_map, extra, training_form, searched : bool, default=False
         Whether it is tuned by the study's (w_2, r) map of DDM at the decoder's rank, or is not in the paper. Whether it
-        is the paper's closed form, which constrains the training points only, or is found by held-out errors.
+        is the paper's closed form, which constrains the training points only, or is found by cross-validation errors.
 
     Examples
     --------
@@ -211,7 +211,7 @@ def user_study(study: Study, path: Path) -> tuple[Study, Values]:
 
 
 def searched_cases(*, conserves: bool) -> tuple[DecoderCase, ...]:
-    """Decoders that are searched for by held-out errors, on the study's latents and on those of a tuned encoder."""
+    """Decoders that cross-validation finds, on the study's latents and on those of a tuned encoder."""
     families = {
         "RANDSMAP" if conserves else "RFNN": ("sigmoid", "fourier", "multiscale-fourier", "matern-features"),
         "Kernel": ("gaussian", "multi-gaussian", "matern", "thin-plate", "k-nn"),

@@ -1,4 +1,4 @@
-"""The models, encoder and decoder, that held-out errors choose."""
+"""The models, encoder and decoder, that cross-validation errors choose."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def autotune(
     random_state: Any = None,
     n_samples: int | None = None,
 ) -> Bunch:
-    """Choose an encoder and a decoder of snapshots by held-out errors.
+    """Choose an encoder and a decoder of snapshots by cross-validation errors.
 
     Parameters
     ----------
@@ -94,27 +94,27 @@ def autotune(
         A model whose encoder is used with its parameters. None: the encoder is chosen among POD, Isomap with several
         numbers of neighbours, and diffusion maps of several widths, with the leading or the non-harmonic eigenvectors.
     n_components : int or "auto", default=2
-        d, the number of latent coordinates. "auto": at most `max_components`, and fewer if the held-out error grows by
-        at most 2 %. Not used with a model.
+        d, the number of latent coordinates. "auto": at most `max_components`, and fewer if the cross-validation error
+        grows by at most 2 %. Not used with a model.
     max_components : int or None, default=None
         Largest number with n_components="auto"; not more than a third of the number of snapshots. None:
         `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None, default=None
-        Labels of groups, such as trajectories, that are held out as a whole.
+        Labels of groups, such as trajectories, that are left out as a whole.
     validation : float, default=0.2
-        Share of the samples that is held out of an encoder's fit, up to 5 times in turn. With groups, one group is held
+        Share of the samples that is left out of an encoder's fit, up to 5 times in turn. With groups, one group is left
         out, up to 10 times; of more than 10 groups, a tenth. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the selected encoder. Encoders are compared with 4 trials of
         kernels and k-NN mixtures if these are among the families.
     consistency : int or "auto", default=0
-        Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least held-out
-        error, the smaller one if the next gains less than 1 %.
+        Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least
+        cross-validation error, the smaller one if the next gains less than 1 %.
     projection : int or "auto", default="auto"
         Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
-        an encoder's held-out error by 1 %. It is chosen with the encoder, before `consistency`.
+        an encoder's cross-validation error by 1 %. It is chosen with the encoder, before `consistency`.
     encoders : str or list of str, or None, default=None
         Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD". None: all. Not
         used with a model.
@@ -124,7 +124,7 @@ def autotune(
         Positive weights, such as cell volumes, of the norm in which encoders measure distances, decoders correct fields
         and errors are measured. None: those of `model`, if it has any.
     random_state : int, RandomState instance or None, default=None
-        For the choice of held-out samples. None: 0.
+        For the choice of samples that are left out. None: 0.
     n_samples : int or None, default=None
         Select the encoder, which is fitted to these alone, and find errors among this many of the snapshots, with a
         share of each group. The decoder is an `AutoDecoder` of all. None: all. Of a dask array they also select the
@@ -134,10 +134,11 @@ def autotune(
     -------
     Bunch
         best_model_ : ManifoldModel, fitted to all snapshots, with `held_out_` errors; results_ : Results, a table of
-        the encoders, one array per column (`error`: mean held-out error, NaN if the encoder failed or was given up;
-        `score`: see `AutoDecoder`); decoder_results_ : Results, the decoder's trials; held_out_error_ : float, the mean
-        of `held_out_`; error_with_one_more_component_ : float, an estimate to be compared with `error`, or NaN if there
-        is no reason for more components; on_edge_ : list of str, the parameters on an edge of the search.
+        the encoders, one array per column (`error`: mean cross-validation error, NaN if the encoder failed or was given
+        up; `score`: see `AutoDecoder`); decoder_results_ : Results, the decoder's trials; held_out_error_ : float, the
+        mean of `held_out_`; error_with_one_more_component_ : float, an estimate to be compared with `error`, or NaN if
+        there is no reason for more components; on_edge_ : list of str, the parameters at the boundary of the search
+        range.
 
     Raises
     ------
@@ -153,7 +154,7 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without the held-out samples, and then encodes them. It is given up if it is twice as bad as
+    An encoder is fitted without some samples, and then encodes these. It is given up if it is twice as bad as
     the best after two turns, or if its kernel separates the samples into parts. Widths and numbers of neighbours near
     the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
 
@@ -291,8 +292,8 @@ def chosen_encoder(
 
 @dataclass(eq=False)
 class _EncoderTrial:
-    """An encoder, not fitted, with its held-out errors at each number of steps of projection, (k, n): NaN where it was
-    not judged; the number, score and mean error of the best."""
+    """An encoder, not fitted, with its errors at each number of steps of projection, (k, n), NaN if not judged; the
+    number, score and mean error of the best."""
 
     encoder: Any
     errors: NDArray[np.float64]
@@ -317,7 +318,7 @@ def _row(trial: _EncoderTrial) -> dict[str, Any]:
 
 
 class _EncoderSearch:
-    """The search for an encoder by held-out errors, on at most 1000 of the samples; decoders are like the one given.
+    """The search for an encoder by cross-validation, on at most 1000 of the samples; decoders are like the one given.
     With so many steps of projection, or "auto"."""
 
     def __init__(
@@ -368,8 +369,8 @@ class _EncoderSearch:
         return best
 
     def one_more(self, best: _EncoderTrial) -> float:
-        """About the least held-out error of encoders with one coordinate more, relative to the best encoder's. Judged
-        on the first two turns. NaN if the best error needs no improvement, if a search with max_components would not
+        """About the least error of encoders with one coordinate more, relative to the best encoder's, on the first two
+        turns. NaN if the best error needs no improvement, if a search with max_components would not
         try so many coordinates, or if none can be fitted."""
         good, d = 0.01, best.encoder.n_components + 1
         if best.error <= good or d * _PER_COMPONENT > len(self._fields):
@@ -569,7 +570,7 @@ def search_summary(result: Bunch) -> list[str]:
     >>> angle = np.linspace(0, np.pi, 40)
     >>> arc = np.column_stack([np.cos(angle), np.sin(angle)]) ** 2
     >>> result = randsmap.autotune(arc, n_components=1, n_trials=10, random_state=0)
-    >>> randsmap.tuning.search_summary(result)[-1].startswith("held-out relative L2 error ")
+    >>> randsmap.tuning.search_summary(result)[-1].startswith("cross-validation error ")
     True
     """
     table = result.decoder_results_
@@ -589,7 +590,7 @@ def encoder_in_words(encoder: Any) -> str:
     if not hasattr(encoder, "selected_"):
         return f"{type(encoder).__name__}, {d} mode{_plural(d)}"
     modes = ", ".join(map(str, encoder.selected_))
-    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} of the median distance)"
+    width = f"epsilon {encoder.epsilon_:.4g} ({encoder.epsilon_scale:.3g} times the median distance)"
     return f"diffusion maps, {width}, eigenvector{_plural(d)} {modes}"
 
 

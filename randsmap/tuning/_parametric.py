@@ -1,4 +1,4 @@
-"""The models of fields at parameters, of which held-out errors choose one."""
+"""The models of fields at parameters, of which cross-validation errors choose one."""
 
 from __future__ import annotations
 
