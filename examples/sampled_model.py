@@ -8,8 +8,8 @@ in conservative central differences). Two parameters, the blob's width and the d
 model has 5 latent coordinates; for parameters that are not in the training set, two reduced models are solved for
 them and compared with the full model:
 
-- with whole fields, dy/dt = encoder'(f) g(f), which costs as much as decoding all 102400 cells,
-- sampled, dy/dt = argmin |J_S v - g_S| in a few cells S: `randsmap.SampledModel`.
+- with whole fields, dz/dt = encoder'(f) g(f), which costs as much as decoding all 102400 cells,
+- sampled, dz/dt = argmin |J_S v - g_S| in a few cells S: `randsmap.SampledModel`.
 
 The fields that are handed out have the mass of the blob and no negative cell.
 

@@ -84,6 +84,7 @@ __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 def __getattr__(name):
     if name in _LAZY:
         value = getattr(_import_module(f"randsmap.{_LAZY[name]}"), name)
+        value = _import_module("randsmap._interface.related").with_see_also(name, value)
     elif name in _SUBMODULES:
         value = _import_module(f"randsmap.{name}")
     else:

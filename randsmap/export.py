@@ -267,14 +267,14 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     others = [name for name, n in _kernel.SECTIONS.items() if n > last and name.partition("_")[0] not in known]
     if any(part(name) is not None for name in others):
         raise TypeError(
-            "the decoder has no ONNX graph: it is a median, a mixture or a registration, or takes parameters, "
-            "and is no linear map. Fit one: KernelDecoder() or, on the command line, with --features"
+            "the decoder has no ONNX graph, as medians, mixtures, registrations and models at parameters. Fit a linear "
+            "map of features: KernelDecoder() or, on the command line, --features"
         )
     lower, C = part("lower"), part("invariants")
     if lower is not None and C is not None and len(C):
         raise ValueError(
-            "a decoder with bounds and invariants has no ONNX graph: no operator finds the field that keeps both. With "
-            "bounds=None it keeps the invariants alone, with invariants=None the bounds alone"
+            "a decoder with bounds and invariants has no ONNX graph: ONNX has no operator for the "
+            "projection. Use bounds=None or invariants=None"
         )
     numbers = dict(zip(_kernel.PARAMETERS, part("parameters")[0].tolist()))
     f = _functions(add, part, numbers["basis"], numbers["function"])
@@ -301,7 +301,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     add("Reshape", f, [-1, *shape])
     nodes[-1].output[0] = "field"
     if sum([len(constant.raw_data) for constant in constants]) > _LARGEST_GRAPH:
-        raise ValueError("the coefficients take more than the 2 GB that an ONNX file may have: freeze with tol=")
+        raise ValueError("the coefficients need more than 2 GB, the limit of an ONNX file: freeze with tol=")
     double = library.TensorProto.DOUBLE
     ends = [
         make.make_tensor_value_info(name, double, size) for name, size in {**inputs, "field": ["n", *shape]}.items()

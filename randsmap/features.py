@@ -34,7 +34,7 @@ _Values = NDArray[np.float64]
 def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Frequencies w_k ~ N(0, diag(length_scale)^-2) of Eq. 23, as columns of (d, P).
 
-    The paper's "sigma_w" is this length scale, that of the kernel exp(-|y - y'|^2 / (2 length_scale^2)).
+    The paper's "sigma_w" is this length scale, that of the kernel exp(-|z - z'|^2 / (2 length_scale^2)).
     """
     return rng.standard_normal((P, d)).T / np.broadcast_to(length_scale, d)[:, None]
 
@@ -218,7 +218,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
         return out
 
     def jacobian(self, X: ArrayLike) -> _Values:
-        """Derivatives scale * act'(w_k . y + b_k) w_kj of the features with respect to the latent coordinates.
+        """Derivatives scale * act'(w_k . z + b_k) w_kj of the features with respect to the latent coordinates.
 
         {points} {returns_jacobian} {raises}
         """
@@ -265,20 +265,16 @@ class FourierFeatures(_RandomFeatures):
     """Random Fourier features of a Gaussian kernel, the default of the decoders.
 
     Use them for smooth fields, `MaternFeatures` for rougher ones and `MultiscaleFourierFeatures` for several lengths.
-    Products of feature vectors estimate exp(-|y - y'|^2 / (2 length_scale^2)) without bias, to an error of P^(-1/2).
+    Products of feature vectors estimate exp(-|z - z'|^2 / (2 length_scale^2)) without bias, to an error of P^(-1/2).
 
     Parameters
     ----------
     length_scale
         Length scale of the kernel, in the units of the latent coordinates; an array holds one per coordinate.
     paired
-        cos(w . y) and sin(w . y) of P/2 frequencies instead of P frequencies with random phases.
+        cos(w . z) and sin(w . z) of P/2 frequencies instead of P frequencies with random phases.
     orthogonal
         Frequencies in groups of d that are orthogonal to one another (before division by the length scale).
-
-    See Also
-    --------
-    MultiscaleFourierFeatures : For fields with several length scales.
 
     Notes
     -----
@@ -323,7 +319,7 @@ class MaternFeatures(_RandomFeatures):
     """Random Fourier features of a Matern kernel: fields less smooth than with a Gaussian kernel.
 
     Use them for fields with kinks or fronts, and `FourierFeatures` for smooth fields.
-    Products of feature vectors estimate the Matern kernel of smoothness nu at |y - y'| / length_scale without bias.
+    Products of feature vectors estimate the Matern kernel of smoothness nu at |z - z'| / length_scale without bias.
 
     Parameters
     ----------
@@ -366,7 +362,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
     """Random Fourier features whose frequencies come from several Gaussian scales.
 
     Use them for fields that vary on several lengths, and `FourierFeatures` if one length is enough.
-    Products of feature vectors estimate the mean of exp(-scales_[q]^2 |y - y'|^2 / 2) over the scales q.
+    Products of feature vectors estimate the mean of exp(-scales_[q]^2 |z - z'|^2 / 2) over the scales q.
 
     Parameters
     ----------
@@ -410,7 +406,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 class SigmoidFeatures(_RandomFeatures):
     """Random sigmoids, centred among the training points.
 
-    The features are 1 / (1 + exp(-w . (y - c))). With `latent_box` they do not depend on the data, as batches need.
+    The features are 1 / (1 + exp(-w . (z - c))). With `latent_box` they do not depend on the data, as batches need.
     `FourierFeatures` depends less on its scale.
 
     Parameters
@@ -475,10 +471,6 @@ class MonomialFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEs
         Means of the training points.
     powers_ : ndarray of int of shape (P, d)
         Exponents; P is (d + degree choose degree) - 1.
-
-    See Also
-    --------
-    sklearn.preprocessing.PolynomialFeatures : Another transformer that decoders take, but no model file.
 
     References
     ----------

@@ -35,7 +35,7 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
     >>> import randsmap
     >>> fitted = randsmap.KernelDecoder().fit([[0.0], [0.5], [1.0]], [[1.0, 0], [0.5, 0.5], [0, 1.0]])
     >>> decode = randsmap.jax.decoder(fitted)  # doctest: +SKIP
-    >>> jax.grad(lambda y: decode(y)[0])(jax.numpy.array([0.5]))  # doctest: +SKIP
+    >>> jax.grad(lambda z: decode(z)[0])(jax.numpy.array([0.5]))  # doctest: +SKIP
     """
     jax = installed("jax", "randsmap.jax")
     predict, jacobian, d, _ = latent_map(decoder, "jacobian")

@@ -376,27 +376,27 @@ class _File(io.FileIO):
         left = max(0, os.fstat(self.fileno()).st_size - self.tell())
         size = left if size is None or size < 0 else min(size, left)
         if size > MANIFEST_BYTES:
-            raise ValueError(f"a directory of {size} bytes")
+            raise ValueError(f"its directory takes {size} bytes")
         return super().read(size) or b""
 
 
 def read_archive(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Manifest and arrays, native and C-contiguous; ValueError (or RecursionError) unless `write` wrote the file."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for a writer
-        raise ValueError("not a regular file")
+        raise ValueError("it is not a regular file")
     with _File(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size <= _DIGEST_BYTES:
-            raise ValueError("too short")
+            raise ValueError("it is too short")
         if file.read(4) != b"PK\3\4":
-            raise ValueError("no zip archive")
+            raise ValueError("it is no zip archive")
         if _digest(file, size - _DIGEST_BYTES) != file.read(_DIGEST_BYTES):
             raise ValueError("its digest is wrong: it is damaged, cut off, or no model was saved to it")
         try:
             with zipfile.ZipFile(file) as archive:
                 return _members(archive, size)
         except _BAD_ZIP as error:
-            raise ValueError(f"no zip archive: {error}") from error
+            raise ValueError(f"it is no zip archive: {error}") from error
 
 
 def _members(archive: zipfile.ZipFile, size: int) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -83,7 +83,7 @@ def warn_of_columns(snapshots: Any, path: _Name, transpose: bool) -> None:
     if evidence is not None:
         taken = f"{len(snapshots)} snapshots of {' x '.join(map(str, snapshots.shape[1:]))} cells"
         remedy = "it needs no transposing" if transpose else "read it with transpose (--transpose)"
-        warn_caller(f"{path} is taken for {taken}, but {evidence}: if the columns are fields, {remedy}")
+        warn_caller(f"{path} is read as {taken}, but {evidence}. If the columns are fields, {remedy}")
 
 
 def read_array(path: _Name, *, key: str | None = None, transpose: bool = False, fields: bool = False) -> Any:
@@ -276,7 +276,7 @@ def _chosen(arrays: Mapping[str, Any], key: str | None, path: Path) -> str:
     rest = ", ".join(f"{name} ({kind})" for name, kind in others.items() if kind.split()[-1] not in _NO_FIELDS)
     (name,) = candidates
     if rest:
-        warn_caller(f"{path}: {name} is read, and {rest} passed over. key (--key) {name!r} confirms it")
+        warn_caller(f"{path}: {name} is read; ignored: {rest}. key (--key) {name!r} confirms this")
     return name
 
 
@@ -288,7 +288,7 @@ def _as_value_error(path: Path, what: str) -> Iterator[None]:
     except (ImportError, Warning):
         raise
     except MemoryError:
-        raise MemoryError(f"{path} says that it holds more than there is memory for") from None
+        raise MemoryError(f"{path} declares more data than fit into memory") from None
     except Exception as error:
         if isinstance(error, ValueError) and str(path) in str(error):
             raise
@@ -333,8 +333,8 @@ def _read_mat(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any
             return _read_hdf5(path, key, kinds)
         with _as_value_error(path, "a .mat file"):
             if not re.search(rb"[^\t-\r -~]", start):
-                written = "as Octave's save" if b"Octave" in start else "as MATLAB's save -ascii"
-                raise ValueError(f"it is text, {written} writes it: save it with -v7, or give it the ending .txt")
+                written = "of Octave's save" if b"Octave" in start else "of MATLAB's save -ascii"
+                raise ValueError(f"it is text {written}: save it with -v7, or rename it to .txt")
             arrays = mat_arrays(file)
             read = (NUMBERS,) if kinds == _NUMERIC else (NUMBERS, "char", "cell")
             found = {name: array.shape if array.kind in read else array.kind for name, array in arrays.items()}
@@ -419,7 +419,7 @@ def _unpacked(values: NDArray[Any], attributes: Mapping[str, Any], path: Path, u
     """Physical values, with a warning of attributes that may say how they are stored, but have no common meaning."""
     names = sorted(name for name in attributes if _UNCERTAIN.fullmatch(name.replace("_", "")) and name not in _PACKING)
     if names:
-        warn_caller(f"{path}: values are read as they are stored, without regard to the attributes {', '.join(names)}")
+        warn_caller(f"{path}: values are read as stored, and these attributes are ignored: {', '.join(names)}")
     return _physical(values, attributes, unwritten)
 
 
@@ -446,7 +446,7 @@ def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
                 raise
             with open(path, "rb") as file:
                 if file.read(4) not in (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05"):
-                    raise ValueError("it does not begin like one") from None
+                    raise ValueError("its first bytes are of another format") from None
             needed = "h5netcdf or netCDF4 in addition to xarray"
             raise ImportError(f"{path} needs {needed}: pip install 'randsmap[files]'") from None
         return _variable(groups, {}, key, path, kinds)

@@ -1123,7 +1123,7 @@ def test_columns_are_hinted_at_where_both_ways_fit(tmp_path, snapshots, command,
     out = ("--out", tmp_path / "out.npy")
     assert run(command, tmp_path / "m.npz", tmp_path / "S.npy", *out) == 0
     with pytest.warns(
-        UserWarning, match="T.npy is taken for 40 snapshots of 40 cells, but all its columns have the same"
+        UserWarning, match="T.npy is read as 40 snapshots of 40 cells, but all its columns have the same"
     ):
         assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", *out) == 0
     assert run(command, tmp_path / "m.npz", tmp_path / "T.npy", "--transpose", *out) == 0

@@ -454,7 +454,7 @@ def test_batches_give_what_all_fields_give():
     with pytest.raises(ValueError, match="do not satisfy invariant 0"):
         model.partial_fit(Y[:5], 2 * F[:5])
     assert (model.partial_fit(Y[:5], F[:5]).predict(Y) == before).all()  # the regressor had not got that batch
-    with pytest.warns(UserWarning, match="fitted by fit: it starts anew"):
+    with pytest.warns(UserWarning, match="fitted by fit: partial_fit discards that fit"):
         whole.partial_fit(Y[:9], F[:9])
     assert whole.estimator_.n_samples_seen_ == 9
 

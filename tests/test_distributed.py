@@ -355,7 +355,7 @@ def test_models_take_batches_with_the_encoder_of_the_first(data, shape):
         features.partial_fit(X, rows)
     np.testing.assert_array_equal(model.inverse_transform(latents), features.predict(latents))
     assert model.decoder_.n_samples_seen_ == 400 and model.field_shape_ == shape
-    with pytest.warns(UserWarning, match="comes from fit or from a file, without sums: partial_fit starts anew"):
+    with pytest.warns(UserWarning, match="comes from fit or a file, without sums of batches: partial_fit discards it"):
         again = clone(model).fit(F[:300]).partial_fit(F[300:])
     assert again.decoder_.n_samples_seen_ == 100
     assert not hasattr(ManifoldModel(POD(2)), "partial_fit")

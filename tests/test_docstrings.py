@@ -10,6 +10,7 @@ import re
 import pytest
 
 import randsmap
+from randsmap._interface.related import RELATED
 from randsmap.decoders._base import PROTOCOL
 
 MODULES = sorted(
@@ -55,6 +56,15 @@ def public_things():
 
 
 THINGS = public_things()
+
+
+def test_help_lists_what_belongs_together():
+    for names, _ in RELATED:
+        for name in names.split():
+            assert f"randsmap.{name}" in THINGS, name
+            if "." not in name:
+                others = inspect.getdoc(getattr(randsmap, name)).partition("\nSee Also\n")[2]
+                assert set(names.split()) - {name} <= set(re.findall(r"[\w.]+", others.partition("Guides")[0])), name
 
 
 @pytest.mark.parametrize("name", THINGS)

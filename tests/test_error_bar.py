@@ -122,7 +122,7 @@ def test_whole_trajectories_are_left_out_with_groups():
         with warnings.catch_warnings(record=True) as given:
             warnings.simplefilter("always")
             decoded, bar = decoder.predict(Y[~train], return_error=True)
-        told = any("new trajectory may be far worse" in str(warning.message) for warning in given)
+        told = any("new trajectory may have a far larger error" in str(warning.message) for warning in given)
         assert told == (groups is None)
         covered[groups is not None] = (metrics.relative_l2(F[~train], decoded) <= bar).mean()
     assert covered[False] < 0.85 <= covered[True] <= 0.99
@@ -484,7 +484,7 @@ def test_repeated_points_are_left_out_together(name, apart):
 def test_points_in_time_are_warned_of_though_some_are_repeated(rows):
     turn = np.linspace(0, 1, 80)[rows, None] * [1.0, 0.5]
     decoder = randsmap.KernelDecoder(regularization=1e-6).fit(turn, pulses(turn))
-    with pytest.warns(UserWarning, match="new trajectory may be far worse"):
+    with pytest.warns(UserWarning, match="new trajectory may have a far larger error"):
         decoder.predict(NEW[:1], return_error=True)
 
 
@@ -496,7 +496,7 @@ def test_calibrated_decoders_warn_of_points_in_time_as_long_as_no_groups_are_giv
         calibrate(decoder, latents, fields)
     model.save(tmp_path / "m.npz")
     for each in (decoder, randsmap.load(tmp_path / "m.npz").decoder_, decoder.freeze(error_bar=True)):
-        with pytest.warns(UserWarning, match="new trajectory may be far worse"):
+        with pytest.warns(UserWarning, match="new trajectory may have a far larger error"):
             each.predict(latents[:1], return_error=True)
     calibrate(decoder, latents, fields, groups=np.arange(80) // 8)
     with warnings.catch_warnings():

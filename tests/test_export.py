@@ -232,8 +232,8 @@ def test_graphs_give_the_fields_and_their_mass(tmp_path, name):
     [
         ("bounds", "a decoder with bounds and invariants has no ONNX"),
         ("multi-Gaussian", "kernels other than multi-Gaussian"),
-        ("k-NN", "a mixture or a registration, or takes parameters"),
-        ("parameters", "a mixture or a registration, or takes parameters"),
+        ("k-NN", "as medians, mixtures, registrations and models at parameters"),
+        ("parameters", "as medians, mixtures, registrations and models at parameters"),
     ],
 )
 def test_what_has_no_graph_is_refused(tmp_path, name, message):

@@ -791,7 +791,7 @@ def test_without_xarray_fields_go_to_an_array(labelled, monkeypatch):
 
     model = clone(MODELS["POD alone"]).fit(labelled)
     monkeypatch.setitem(sys.modules, "xarray", None)
-    with pytest.raises(ImportError, match="pip install xarray, or give out="):
+    with pytest.raises(ImportError, match="pip install xarray, or pass an array as out="):
         model.inverse_transform(np.zeros((2, 3)))
     assert model.inverse_transform(np.zeros((2, 3)), out=np.empty((2, *SHAPE))).shape == (2, *SHAPE)
 

@@ -309,7 +309,7 @@ def test_what_is_distilled_for_a_model_has_its_norm_its_shape_and_its_error():
     rough = decoder.freeze(distil=RFNNDecoder(MonomialFeatures(1)), error_bar=True)
     errors = np.hypot(decoder.error_bar_.errors, rough.distilled_error_)
     np.testing.assert_allclose(rough.error_bar_.errors, errors)
-    with pytest.raises(ValueError, match="give latents=, at least 8"):
+    with pytest.raises(ValueError, match="needs latents=, at least 8"):
         decoder.freeze(distil=KernelDecoder(), latents=Y[:7])
 
 

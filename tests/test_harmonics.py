@@ -199,7 +199,7 @@ def test_number_of_components_of_few_or_equal_snapshots():
     twice = np.repeat(curve(150, 0), 2, axis=0)
     assert estimate_n_components(twice) == 1
     assert estimate_n_components(1e6 + 1e-3 * curve(300, 0)) == 1
-    with pytest.raises(ValueError, match="all the same"):
+    with pytest.raises(ValueError, match="all snapshots are equal"):
         estimate_n_components(np.ones((5, 2)))
     with pytest.raises(ValueError, match="at least 3"):
         estimate_n_components(np.eye(2))

@@ -569,7 +569,7 @@ def test_fields_are_decoded_with_their_own_values_and_latents_need_values(name, 
         free = randsmap.KernelDecoder(latent_scale=None, length_scale=0.2, invariants=None)
         within = randsmap.ConservativeRegressor(free, bounds="nonnegative", **_VARYING).fit(latents, F)
         for derivative in (within.jacobian, lambda X: within.jvp(X, X), lambda X: within.vjp(X, F)):
-            with pytest.raises(ValueError, match="must be given.*needs fields of equal values in fit"):
+            with pytest.raises(ValueError, match="must be given.*need a fit to fields of equal values"):
                 derivative(latents)
 
 

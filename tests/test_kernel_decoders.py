@@ -440,11 +440,11 @@ def test_kernels_at_some_points_are_least_squares_over_all(kernel, degree):
         clone(decoder).set_params(n_centers=60).fit(Y, F).coef_,
         clone(decoder).set_params(n_centers=None).fit(Y, F).coef_,
     )
-    with pytest.raises(ValueError, match="n_centers=20 has no sample_weight"):
+    with pytest.raises(ValueError, match="n_centers=20 accepts no sample_weight"):
         clone(decoder).fit(Y, F, sample_weight=np.arange(1, 61))
-    with pytest.raises(ValueError, match="spectrum is that of all samples, got n_centers=20"):
+    with pytest.raises(ValueError, match="spectrum needs kernels at all samples, got n_centers=20"):
         decoder.spectrum(Y)
-    with pytest.raises(AttributeError, match="keep no training fields"):
+    with pytest.raises(AttributeError, match="no cross-validation errors in closed form"):
         decoder.predict(Z, return_error=True)
     with pytest.raises(AttributeError, match="no cross-validation errors .*calibrate"):
         fit.left_out(F)

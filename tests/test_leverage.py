@@ -280,7 +280,7 @@ def test_of_a_blend_is_the_middle_of_its_parts():
     np.testing.assert_allclose(decoder.leverage(Z), FACTOR * np.median(shares, axis=0), rtol=1e-12)
     assert decoder.leverage_limit_ == FACTOR
     alone = BlendedDecoder([LinearRegression_with_outputs()]).fit(Y, F)
-    with pytest.raises(AttributeError, match="none of them it is known"):
+    with pytest.raises(AttributeError, match="no part of this blend has a leverage"):
         alone.leverage(Z)
     with pytest.warns(ExtrapolationWarning):
         alone.predict(FAR)

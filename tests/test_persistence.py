@@ -467,7 +467,7 @@ def refused(path, data, match=None):
 
 
 def test_not_a_model_file(path, tmp_path):
-    refused(path, b"", "not a valid model file: too short")
+    refused(path, b"", "not a valid model file: it is too short")
     refused(path, b"\x80\x04junk" * 100)
     refused(path, b"PK\3\4" * 100)
     np.savez(path, coef_=np.eye(3))

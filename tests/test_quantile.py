@@ -147,7 +147,7 @@ def test_batches_have_the_quantiles_of_all_fields(fields):
     np.testing.assert_array_equal(streamed.partial_fit(F[30:]).model_.decoder_.coef_, alone.decoder_.coef_)
     np.testing.assert_allclose(streamed.reconstruct(F).sum(axis=1), F.sum(axis=1), rtol=1e-13)
     if not whole.n_own:
-        with pytest.raises(ValueError, match="first batch has one mass"):
+        with pytest.raises(ValueError, match="all fields before have one mass"):
             streamed.partial_fit(2 * F)
     with pytest.raises(ValueError, match="nonnegative"):
         streamed.partial_fit(-F)

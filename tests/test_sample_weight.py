@@ -110,7 +110,7 @@ def test_a_model_file_keeps_the_weights_that_leverages_need(decoder, tmp_path):
 @pytest.mark.parametrize(
     ("decoder", "weights", "error", "message"),
     [
-        (ridge(solver="lowrank"), COUNTS, ValueError, "solver='lowrank' has no sample_weight"),
+        (ridge(solver="lowrank"), COUNTS, ValueError, "solver='lowrank' accepts no sample_weight"),
         (ridge(output_rank=3), COUNTS, ValueError, "output_rank is not read with sample_weight"),
         (RANDSMAPDecoder(constraint="training"), COUNTS, ValueError, "constraint is not read with sample_weight"),
         (KernelDecoder(regularization=0.0), COUNTS, ValueError, "sample_weight needs regularization > 0"),

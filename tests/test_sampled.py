@@ -353,9 +353,9 @@ def test_arguments_that_do_not_fit():
     with pytest.raises(TypeError, match="ConservativeRegressor"):
         SampledModel(ConservativeRegressor(LinearRegression()).fit(Y, F), abs, [5, 6])
     model = SampledModel(decoder, lambda t, f: f, [5, 6])
-    with pytest.raises(ValueError, match="y must have length 2, got 3"):
+    with pytest.raises(ValueError, match="z must have length 2, got 3"):
         model.velocity(0.0, [1.0, 2.0, 3.0])
-    with pytest.raises(ValueError, match="y must be finite"):
+    with pytest.raises(ValueError, match="z must be finite"):
         model.condition([1.0, np.nan])
 
 

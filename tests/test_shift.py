@@ -273,7 +273,7 @@ def test_batches_are_aligned_as_all_fields_are():
     alone = clone(inside).partial_fit(aligned[:40]).partial_fit(aligned[40:])
     np.testing.assert_array_equal(streamed.model_.decoder_.coef_, alone.decoder_.coef_)
     assert streamed.model_.decoder_.n_samples_seen_ == 60 and abs(streamed.reconstruct(F).sum(axis=1) - 1).max() < 1e-14
-    with pytest.warns(UserWarning, match="partial_fit starts anew"):
+    with pytest.warns(UserWarning, match="partial_fit discards it"):
         assert clone(streamed).fit(F).partial_fit(F[:40]).model_.decoder_.n_samples_seen_ == 40
     assert not hasattr(ShiftRegistration(model()), "partial_fit")
 

@@ -258,7 +258,7 @@ def test_pickle_and_copies_go_on_and_a_model_file_decodes(tmp_path):
     loaded = randsmap.load(tmp_path / "decoder.npz")
     assert np.array_equal(loaded.predict(there), decoder.predict(there))
     for fitted in (loaded, clone(decoder).fit(Y, F)):
-        with pytest.warns(UserWarning, match="starts anew with this batch"):
+        with pytest.warns(UserWarning, match="partial_fit discards that fit"):
             fitted.partial_fit(Y[:90], F[:90])
         assert fitted.n_samples_seen_ == 90
         assert np.array_equal(fitted.predict(there), clone(decoder).fit(Y[:90], F[:90]).predict(there))

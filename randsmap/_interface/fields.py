@@ -113,7 +113,7 @@ class FieldShape:
         if below < max(high, many * usual) and above > min(low, usual / many):
             return
         mass = f"the mass of these fields (the sum of their magnitudes) is {above / usual:.1g} times that of the"
-        warn_caller(f"{mass} training fields: they may be in other units than these, in which the results are")
+        warn_caller(f"{mass} training fields. Are the units different? Results are in the units of the fit")
 
     def check(self, given: FieldShape, name: str, shape: Shape, whose: str = "the fields of fit") -> None:
         """ValueError if fields of an array of this shape are arranged in another way; rows always fit."""

@@ -55,7 +55,7 @@ class Labels:
             import xarray
         except ImportError:
             what = "the fields of this estimator have names and coordinates of xarray, which is not installed"
-            raise ImportError(f"{what}: pip install xarray, or give out=, an array, to do without them") from None
+            raise ImportError(f"{what}: pip install xarray, or pass an array as out=") from None
         shape = dict(zip(self.dims, fields.shape))
         coords, attributes = xarray.Coordinates(), {}
         for name, dims, kind, values, attrs in self.coords:

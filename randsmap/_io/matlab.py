@@ -156,7 +156,7 @@ def _elements(rest: memoryview, order: str) -> _Elements:
         if kind >> 16:  # a small element: size and type in one word, and at most four bytes
             kind, size, body, following = kind & 0xFFFF, kind >> 16, 4, 8
         if body + size > min(len(rest), following):
-            raise ValueError(f"an element of type {kind} says that it has {size} bytes, which are not there")
+            raise ValueError(f"an element of type {kind} declares {size} bytes, which are missing")
         element, rest = rest[body : body + size], rest[following:]
         yield kind, element
 
@@ -249,7 +249,7 @@ def _arrays_of_format_4(file: BufferedReader, end: int) -> Iterator[tuple[str, M
         size = dtype.itemsize * rows * columns * (1 + (is_complex != 0))
         start += 20 + length
         if length < 1 or start + size > end:
-            raise ValueError(f"the array at byte {start} says that it has {size} bytes, which are not there")
+            raise ValueError(f"the array at byte {start} declares {size} bytes, which are missing")
         name = file.read(length).partition(bytes(1))[0].decode("latin1")
         kind = "complex128" if is_complex and kind == 0 else _KINDS_4[kind]
         yield name, MatArray(kind, (rows, columns), partial(_values_of_format_4, file, start, (rows, columns), dtype))

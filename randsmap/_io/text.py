@@ -111,7 +111,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
     table = Table.of(values, _index(labels) if named else None, _index(titles))
     for what, there in (("rows", len(table)), ("columns", width)):
         if int(stated.get(what, there)) != there:
-            raise ValueError(f"its head states {stated[what]} {what}, it has {there}: it may be cut off")
+            raise ValueError(f"its header states {stated[what]} {what}, it has {there}: it may be cut off")
     if fields and key is None and not levels and table.shape[1] > 3 and len(table) > 4 and _rises(values[:100].T)[1]:
         _assume(path, "its first line rises evenly as no other does: begin it with # if it has positions of cells")
     alone = key is not None or skipped or table.shape[1] < 2 or len(table) < 3
@@ -344,7 +344,7 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
             certain = bool(is_level or words[0])
         if not certain:
             remedy = "Begin it with # if it has names; write 1.0 for 1 if it has values"
-            raise ValueError(f"line {k + 1} of what it holds may have names or values. {remedy}")
+            raise ValueError(f"line {k + 1} without comments and blank lines may hold names or values. {remedy}")
         if not is_level:
             break
         levels.append(words)

@@ -321,7 +321,7 @@ def farthest_points(points: _Values) -> Iterator[int]:
 
 # -- Tables of Phi V -------------------------------------------------------------------------------
 class ProjectionTable:
-    """Functions y -> values(y) (k columns) of latents in the box of X (n, d), d <= 2, as polynomials on grid cells.
+    """Functions z -> values(z) (k columns) of latents in the box of X (n, d), d <= 2, as polynomials on grid cells.
 
     On a cell they are sums of products of Chebyshev polynomials of total degree up to `degree`: piecewise polynomials,
     not continuous, with the coefficients of the interpolants at (degree + 1)^d Chebyshev nodes. Where the terms of

@@ -427,7 +427,7 @@ def _tuned(arguments, model, parameter, snapshots, groups, facts):
     training, validation = (fields[part] for part in max(splits, key=lambda s: min(len(s[0]), len(fields) // 2)))
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
     result = randsmap.tune(model, grid, None, training, None, validation)
-    edge = " at an edge of the grid: a better value may lie beyond" if any(result.on_edge_.values()) else ""
+    edge = " at the boundary of the grid: a better value may lie beyond" if any(result.on_edge_.values()) else ""
     facts["tuned"] = f" (tuned{edge})"
     return result.best_params_
 
@@ -687,12 +687,16 @@ def _read(arguments, read, shapes, expectation):
         refuse_other_dimensions(given.shape, str(path))
     if given.shape[1:] in shapes:
         return given
-    hint = ""
+    hint = _other_array(arguments, "input", "key")
     if given.size == shapes[0][0] * (len(given) if arguments.transpose else given.shape[-1]):
         hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
-    elif arguments.key is None and path.suffix.lower() in HAVE_NAMES:
-        hint = ". If they are another array of the file, --key names it"
     raise ValueError(f"{path}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
+
+
+def _other_array(arguments, name, option):
+    """A hint if the option of an array's name may be missing."""
+    may_be = getattr(arguments, option) is None and getattr(arguments, name).suffix.lower() in HAVE_NAMES
+    return f". If they are another array of the file, {_flag(option)} names it" if may_be else ""
 
 
 def _parameters_of(arguments, snapshots, width=None):
@@ -709,7 +713,8 @@ def _parameters_of(arguments, snapshots, width=None):
         if parameters.shape == snapshots.shape and parameters.shape[1] > 1 and np.array_equal(parameters, snapshots):
             raise ValueError(f"{path}: parameters are the snapshots themselves: --parameters-key names the other array")
         return parameters
-    remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else ""
+    remedy = _other_array(arguments, "parameters", "parameters_key")
+    remedy = f" rows of {n} numbers, one column for each: give it transposed" if columns else remedy
     raise ValueError(f"{path} must hold one row for each of the {n} snapshots, got {len(parameters)}{remedy}")
 
 
@@ -731,7 +736,8 @@ def _groups_of(arguments, snapshots):
         labels = labels.squeeze()
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
-        raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
+        hint = _other_array(arguments, "groups", "groups_key")
+        raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}{hint}")
     check_samples(**{f"snapshots of {arguments.input}": snapshots, f"labels of {path}": labels})
     labels = np.asarray(labels)
     if len(np.unique(labels)) < 2:
@@ -746,7 +752,8 @@ def _weights_of(arguments, layout):
         return None
     weights = _read_option(read_array, arguments, "cell_weights")
     if weights.size != math.prod(shape) or (weights.shape != shape and max(weights.shape) != weights.size):
-        hint = f". Reshape them: reshape({layout.n_cells})" if weights.size == layout.n_cells else ""
+        hint = _other_array(arguments, "cell_weights", "cell_weights_key")
+        hint = f". Reshape them: reshape({layout.n_cells})" if weights.size == layout.n_cells else hint
         raise ValueError(f"{path} must hold one weight for each of {_by(shape)} cells, got shape {weights.shape}{hint}")
     if weights.ndim == 2 and weights.shape != shape:  # the names of a text's rows or columns are those of the cells
         layout.compare(weights.T if len(weights) > 1 else weights, str(path))

@@ -489,7 +489,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     held_out_error_ : float
         Mean cross-validation error of `best_decoder_`.
     on_edge_ : list of str
-        Parameters of the best trial that lie on an edge of what was searched.
+        Parameters of the best trial at the boundary of the search range.
     chosen_invariants_ : "mass", None, or the array given
 
     Notes

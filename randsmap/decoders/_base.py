@@ -146,7 +146,7 @@ class LatentScaling:
     Parameters
     ----------
     center
-        Whether the bias is not penalised: f(y) = mean(F) + (phi(y) - mean(phi)) A, so that a large background costs no
+        Whether the bias is not penalised: f(z) = mean(F) + (phi(z) - mean(phi)) A, so that a large background costs no
         accuracy. False: the paper's form, with the bias penalised like the others.
     latent_scale
         Units of the latent coordinates, to which lengths, slopes and frequencies refer. "std": their standard
@@ -458,10 +458,10 @@ class HoldsFit:
 
         Notes
         -----
-        Ridge regression on features: phi(y)^T (Phi^T Phi + lambda I)^-1 phi(y), with an unpenalised bias 1/n and the
+        Ridge regression on features: phi(z)^T (Phi^T Phi + lambda I)^-1 phi(z), with an unpenalised bias 1/n and the
         same of the features less their means; at lambda = 0 with the pseudo-inverse. Kernels: the same number,
-        (k(y, y) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one below
-        round-off, the variance k(y, y) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
+        (k(z, z) - k^T (K + lambda I)^-1 k) / lambda with the tail as in kriging, and at lambda = 0, or one below
+        round-off, the variance k(z, z) - k^T K^-1 k itself. Double diffusion maps: 1 - k^T V L^-1 V^T k. k-NN: mean
         distance to the k neighbours over their own mean distance to theirs. A blend, and so `AutoDecoder`: 100 times
         the median over its first three parts of the leverage in units of their limits (squared for k-NN).
 
@@ -491,7 +491,7 @@ class HoldsFit:
 @shared_texts
 @estimator
 class LinearDecoder(HoldsFit, FieldOutputMixin):
-    """A `FieldRegressor` f(y) = [1 | phi(y)] A, projected on its invariants.
+    """A `FieldRegressor` f(z) = [1 | phi(z)] A, projected on its invariants.
 
     A subclass that is linear in the fields has ``weights_of(X, Z, fields)``, the result of `smoother` for checked
     arrays; for others `check_available` says why there is none.
@@ -500,7 +500,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
     ----------
     dtype
         Of the coefficients, all but the bias. "float32" halves their memory, and the time of the matrix product for
-        many points. Fields differ by some 1e-7 of |phi(y)| |A|. If they differ by more than 1e-5 of their norms at
+        many points. Fields differ by some 1e-7 of |phi(z)| |A|. If they differ by more than 1e-5 of their norms at
         training points, `fit` raises ValueError. Fit, fields and projection are float64, so that invariants, bounds
         and constant cells hold as exactly.
     """
@@ -532,7 +532,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         Notes
         -----
         A few rows are decoded by a loop that reads the coefficients once, more by matrix products; the results differ
-        by 1e-12 of |phi(y)| |A|. Coefficients of the last few sets of cells are kept until the next `fit`.
+        by 1e-12 of |phi(z)| |A|. Coefficients of the last few sets of cells are kept until the next `fit`.
         """
         fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
         if invariant_values is None:

@@ -105,7 +105,7 @@ class BlendFit(Fit):
             ]
         parts = [getattr(part, "fitted", None) for part in decoders]
         if not all(isinstance(part, Fit) for part in parts):
-            raise AttributeError(f"not all parts of this blend are the package's own: {HOW}")
+            raise AttributeError(f"some parts of this blend are not decoders of this package: {HOW}")
         missed = np.stack([part.left_out(G, groups) for part in parts])
         for m, part, count in zip(missed, self.decoders, centers):
             if count < n:  # no less than the fit itself misses; a sample's mean share in its field is count / n at most
@@ -161,7 +161,7 @@ class BlendFit(Fit):
         """The median of the parts' leverages in units of their limits."""
         parts = [part.fitted.leverage for part in self.leverage_parts]
         if not parts:
-            raise AttributeError("the leverage of a blend is that of its parts, and of none of them it is known")
+            raise AttributeError("no part of this blend has a leverage")
 
         def at(X: _Values) -> _Values:
             return np.median([part.relative(X) for part in parts], axis=0)

@@ -172,7 +172,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         """
         with restored_on_error(self):
             if self._stream is None and hasattr(self, "estimator_"):
-                warn_caller(f"this {type(self).__name__} was fitted by fit: it starts anew with this batch")
+                warn_caller(f"this {type(self).__name__} was fitted by fit: partial_fit discards that fit")
             F, G, dtype, _ = self._checked_batch(X, y, fit_params)
             before = self._stream or RunningInvariants.of(self, G.shape[1])
             after, self.invariants_ = before.with_fields(G, dtype)  # before the regressor has it: it may be refused

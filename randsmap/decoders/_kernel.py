@@ -36,7 +36,7 @@ _SMALLEST = np.finfo(float).smallest_subnormal
 
 @immutable
 class KernelFit(_base.Fit):
-    """A fit of kernel ridge regression, f(y) = [1 | k(y) | y] A, y from the tail's centre; before it is solved no A."""
+    """A fit of kernel ridge regression, f(z) = [1 | k(z) | z] A, z from the tail's centre; before it is solved no A."""
 
     kind: str = saved(Parameter(str, words=KERNELS))  # the decoder's parameter `kernel`
     nu: float | None = saved(Parameter(float, low=0.5, high=2.5, words=(None,)))  # of "matern"
@@ -95,8 +95,7 @@ class KernelFit(_base.Fit):
 
     def _check_all_known(self):
         if self.solver == "sums":
-            what = "keep no training fields and have no cross-validation errors in closed form"
-            raise AttributeError(f"kernels at some of the points {what}: {HOW}")
+            raise AttributeError(f"a fit with n_centers has no cross-validation errors in closed form: {HOW}")
 
     def left_out(self, G, groups=None):
         self._check_all_known()
@@ -139,7 +138,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
     Parameters
     ----------
     kernel
-        "gaussian": exp(-|y - y'|^2 / (2 length_scale^2)). "multi-gaussian": the mean of exp(-s^2 |y - y'|^2 / 2) over
+        "gaussian": exp(-|z - z'|^2 / (2 length_scale^2)). "multi-gaussian": the mean of exp(-s^2 |z - z'|^2 / 2) over
         s in [min_frequency, max_frequency], for several length scales. "matern": of smoothness nu, for fields less
         smooth. "thin-plate": r^2 log r of the distance r in units of length_scale, which needs degree=1.
     length_scale
@@ -164,8 +163,8 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
     Attributes
     ----------
     coef_ : ndarray (n+1, M) or (n+d+1, M)
-        Coefficients of [1 | k(y, y_1), ..., k(y, y_n)] and, with degree=1, of the d coordinates
-        (y - mean) / length_scale; the first row is the bias. With fewer centres y_1, ..., y_m, m instead of n.
+        Coefficients of [1 | k(z, z_1), ..., k(z, z_n)] and, with degree=1, of the d coordinates
+        (z - mean) / length_scale; the first row is the bias. With fewer centres z_1, ..., z_m, m instead of n.
     solver_ : {"cholesky", "eigenvalues", "sums"}
         The second if the round-off of the kernel matrix would change the result by more than 1e-6,
         eps |K| > 1e-6 lambda; the third with `n_centers`.
@@ -173,11 +172,11 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
     Notes
     -----
     The dual form of ridge regression on Phi = [1 | features] (paper Eq. 16), whose products Phi Phi^T have the
-    expectation 1 1^T + K: f(y) = (1 + k(y)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True K and F are centred
-    instead of adding 1 1^T: f(y) = mean(F) + (k(y) - mean k) H. Fields decoded by P Fourier features with the same
+    expectation 1 1^T + K: f(z) = (1 + k(z)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True K and F are centred
+    instead of adding 1 1^T: f(z) = mean(F) + (k(z) - mean k) H. Fields decoded by P Fourier features with the same
     lambda and center approach these as P^(-1/2) (Theorem 1 of the paper, also for the multi-scale map).
 
-    With a linear tail f(y) = T(y) b + k(y) C, T = [1 | y], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
+    With a linear tail f(z) = T(z) b + k(z) C, T = [1 | z], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
     Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
     scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
 
@@ -249,7 +248,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
         """The fit with kernels at some of the points alone, C = W a with |a|^2 = C^T K C, by sums over all of them. A.
         J. Smola and B. Schoelkopf, Sparse greedy matrix approximation for machine learning, ICML (2000)."""
         if weights is not None:
-            raise ValueError(f"n_centers={self.n_centers} has no sample_weight: give n_centers=None")
+            raise ValueError(f"n_centers={self.n_centers} accepts no sample_weight: use n_centers=None")
         some = np.sort(np.random.RandomState(0).permutation(len(X))[: self.n_centers])
         fit, regularization = self._unsolved(X), float(self.regularization)
         fit = replace(fit, points=fit.points[some])
@@ -317,7 +316,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
 
     def eigenpairs(self, X, least):
         if self._has_centers(len(X)):
-            raise ValueError(f"the spectrum is that of all samples, got n_centers={self.n_centers}: give None")
+            raise ValueError(f"the spectrum needs kernels at all samples, got n_centers={self.n_centers}: use None")
         hat = self._unsolved(X).dual(X).hat()
         return hat.U, hat.squares
 
@@ -369,7 +368,7 @@ def harmonic_residuals(
 
 @immutable
 class HarmonicFit(_base.Fit):
-    """A fit of geometric harmonics: f(y) = [1 | k(y) W] A."""
+    """A fit of geometric harmonics: f(z) = [1 | k(z) W] A."""
 
     # width of the Gaussian kernel k, in units of `latent_scale`
     epsilon: float = saved(Parameter(float, low=_distances.EPSILON_RANGE[0], high=_distances.EPSILON_RANGE[1]))
@@ -433,7 +432,7 @@ class DoubleDiffusionMapsDecoder(_base.LatentScaling, InvariantParameters, _base
     Parameters
     ----------
     epsilon
-        Width of the kernel exp(-|y - y'|^2 / epsilon^2), in units of latent_scale. None: epsilon_scale times the median
+        Width of the kernel exp(-|z - z'|^2 / epsilon^2), in units of latent_scale. None: epsilon_scale times the median
         distance between the latent points.
     epsilon_scale
         That factor; the paper's w_2.
@@ -454,8 +453,8 @@ class DoubleDiffusionMapsDecoder(_base.LatentScaling, InvariantParameters, _base
 
     Notes
     -----
-    f(y) = F^T V L^-1 V^T k(y) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3 and App. C,
-    Eq. C.13), of the fields less their mean if centred. The harmonics k(y) V L^-1 are r functions of y, so a
+    f(z) = F^T V L^-1 V^T k(z) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3 and App. C,
+    Eq. C.13), of the fields less their mean if centred. The harmonics k(z) V L^-1 are r functions of z, so a
     decoded row costs n r + r M operations; where n M is less, the product is formed in advance.
 
     At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation; fields at latent

@@ -268,8 +268,8 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
     n_neighbors
         Number k of neighbours, at most the number of training points.
     objective
-        The function that the weights a minimise over the simplex. "latent": |y - sum_k a_k y_k|, the projection of y on
-        the convex hull of its neighbours. "encoder": |y - encode(sum_k a_k f_k)|, the paper's.
+        The function that the weights a minimise over the simplex. "latent": |z - sum_k a_k z_k|, the projection of z on
+        the convex hull of its neighbours. "encoder": |z - encode(sum_k a_k f_k)|, the paper's.
     encoder
         For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it; another is cloned and
         fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.

@@ -1,4 +1,4 @@
-"""Random-feature decoders: f(y) = [1 | phi(y)] A, without and with exact invariants."""
+"""Random-feature decoders: f(z) = [1 | phi(z)] A, without and with exact invariants."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
     output_basis_ : ndarray (M, r) or None
         U, orthonormal columns by energy, zero on constant cells and orthogonal to the invariants.
     output_mean_ : ndarray (M,) or None
-        The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(y)].
+        The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(z)].
     solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
         What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see `partial_fit`.
     rank_ : int or None
@@ -274,7 +274,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
             names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
             _base.check_unread(self, names, "with sample_weight")
             if self.solver == "lowrank":
-                raise ValueError("solver='lowrank' has no sample_weight: take 'auto', 'cholesky', 'svd' or 'krylov'")
+                raise ValueError("solver='lowrank' accepts no sample_weight: use 'auto', 'cholesky', 'svd' or 'krylov'")
 
     def fit_path(self, X: ArrayLike, y: ArrayLike, regularizations: Sequence[float]) -> Callable[[float], Self]:
         """Decoders for several lambdas, which share the features and their products.
@@ -378,8 +378,8 @@ class RandomFeatureRegression(_base.RidgeDecoder):
             check_samples(X=X, y=y)
             if self._stream is None and self._fitted is not None:
                 warn_caller(
-                    f"this {type(self).__name__} comes from fit or a model file, which keep no sums that a batch could "
-                    "be added to: it starts anew with this batch"
+                    f"this {type(self).__name__} comes from fit or a model file, which keep no sums of batches: "
+                    "partial_fit discards that fit"
                 )
             ridge.batch_regularization(self)
             self._check_parameters()
@@ -469,9 +469,9 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         if self.solver == "krylov":
             raise AttributeError("solver='krylov' stops at a tolerance that depends on the fields")
         if self.output_rank is not None:
-            raise AttributeError("output_rank keeps modes that depend on the fields")
+            raise AttributeError("output_rank selects modes that depend on the fields")
         if self.constraint != "everywhere":
-            raise AttributeError(f"the correction of constraint={self.constraint!r} is another at every point")
+            raise AttributeError(f"the correction of constraint={self.constraint!r} differs from point to point")
         if ridge.fixed_regularization(self) is None:
             raise AttributeError("lambda is selected by cross-validation errors, which depend on the fields")
         return True
@@ -538,7 +538,7 @@ class RFNNDecoder(RandomFeatureRegression, _base.FieldRegressor):
 
     Notes
     -----
-    f(y) = [1 | phi(y)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eq. 9,
+    f(z) = [1 | phi(z)] A with A = argmin |F - Phi A|^2 + lambda |A|^2 (paper Eq. 9,
     Eq. 15, Eq. 16). Mass is not conserved and there are no bounds: see `RANDSMAPDecoder`.
 
     Examples
@@ -565,7 +565,7 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldR
     Parameters
     ----------
     constraint
-        "everywhere": C^T f(y) = m for every y. "training": the paper's closed form (Eq. 49), to reproduce the
+        "everywhere": C^T f(z) = m for every z. "training": the paper's closed form (Eq. 49), to reproduce the
         paper, which imposes it at the n training points only, up to the truncation of singular values at 1e-8. It needs
         solver="auto" or "svd", neither treats constant cells nor projects rows, and does not read `center` and
         `latent_scale`.
@@ -579,7 +579,7 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldR
 
     the orthogonal projection in the V-weighted norm: a field that satisfies the invariants and the
     constants is never decoded worse in that norm than without it. The paper's form has (Phi^+ 1) m^T instead of
-    e_bias m^T, so its mass error at a new point y is ``|phi(y) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
+    e_bias m^T, so its mass error at a new point z is ``|phi(z) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
 
     Examples
     --------

@@ -233,7 +233,7 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
         if hash_of(here.get(name)) != hash_of(there.get(name)):  # equal to the bit
             raise ValueError(
                 f"decoders that differ in {name} cannot be merged: got {here.get(name)!r:.100} and "
-                f"{there.get(name)!r:.100}. All parts of the data need one and the same decoder to start from"
+                f"{there.get(name)!r:.100}. Start all parts of the data from copies of one decoder"
             )
 
 

@@ -93,7 +93,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         return self._encoding.jvp(F, as_array(self._field_shape.vectors(V, "V"), "V", F.shape, repeat=True, min_rows=0))
 
     def vjp(self, X: ArrayLike, U: ArrayLike) -> _Values:
-        """Products of the transposed derivatives with vectors: gradients of u . y in the fields, y their latents.
+        """Products of the transposed derivatives with vectors: gradients of u . z in the fields, z their latents.
 
         Parameters
         ----------

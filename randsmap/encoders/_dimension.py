@@ -124,5 +124,5 @@ def _kernel_width(F: NDArray[np.float64]) -> float:
     if width == 0:  # over half of the samples have copies
         width = float(D.max())
     if width == 0:
-        raise ValueError("the snapshots are all the same: there is nothing to tell them apart by")
+        raise ValueError("all snapshots are equal: no coordinate can distinguish them")
     return width

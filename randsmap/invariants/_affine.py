@@ -131,9 +131,9 @@ class AffineInvariants:
         if values is None:
             if self.varying:
                 raise ValueError(
-                    "the training fields have different values of the invariants (invariant_tol >= 1), so that the "
-                    "values of the fields to decode must be given: invariant_values=. What takes none (some "
-                    "derivatives, functions of JAX and PyTorch) needs fields of equal values in fit: scale them"
+                    "the training fields have different values of the invariants (invariant_tol >= 1), so the "
+                    "values of the fields to decode must be given: invariant_values=. Functions without this argument "
+                    "(some derivatives, JAX, PyTorch) need a fit to fields of equal values: scale the fields"
                 )
             return None
         q = self.matrix.shape[1]

@@ -139,7 +139,7 @@ def _warn_of_nearly_common(rows, matrix, reason):
     if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * min(abs(np.median(masses)), np.median(changes)):
         warn_caller(
             "invariants='auto' finds no mass that all training fields have, although most have nearly the same one: "
-            f"decoded fields will not conserve it. invariants=None says that it is not wanted. As it is, {reason}"
+            f"decoded fields will not conserve it. Pass invariants=None if that is right. In detail: {reason}"
         )
 
 
@@ -165,13 +165,15 @@ def fit_estimator(
         if d > M and given.if_common and not found.matrix.shape[1]:
             mass = InvariantParameters(invariants="mass", invariant_tol=1e-4)
             if common_values(X, RunningInvariants.of(mass, d))[0] is not None:
-                raise ValueError("all latents have one mass, and the fields none. If not, invariants=None says so")
+                raise ValueError(
+                    "all rows of X have one sum, and those of y differ. If this is right, pass invariants=None"
+                )
         return found
     except ValueError as error:
         if d <= M:
             raise
         raise ValueError(
-            f"X, the latents, has {d} columns and y, the fields, only {M}: are they swapped? As they are, {error}"
+            f"X, the latents, has {d} columns and y, the fields, only {M}: are they swapped? If not: {error}"
         ) from None
 
 

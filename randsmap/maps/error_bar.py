@@ -215,7 +215,7 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
         return fields, errors
     if np.isinf(errors).all():
         warn_caller(
-            f"the error bars are infinite: {known} fields left out give at most {known}/{known + 1}, got {coverage=}"
+            f"the error bars are infinite: {known} fields left out support at most {known}/{known + 1}, got {coverage=}"
         )
     elif np.size(fields) == len(errors) * math.prod(shape):
         sizes = field_norms(np.asarray(fields).reshape(len(errors), -1), cell_weights=norm_weights(shape, estimator))
@@ -223,9 +223,9 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     held_out = getattr(estimator, "held_out_", None)
     if bar.in_time if held_out is None else held_out.along_trajectories:
         warn_caller(
-            "the error bar is that of fields left out one by one, but the training points follow each other as in "
-            "trajectories: a field of a new trajectory may be far worse. Leave whole ones out: AutoDecoder.fit, "
-            "autotune and randsmap.model.calibrate take groups=labels, the command line --groups FILE"
+            "the error bar comes from fields left out one by one, but the training points follow each other as in "
+            "trajectories: a field of a new trajectory may have a far larger error. Leave whole ones out: "
+            "groups=labels in AutoDecoder.fit, autotune and randsmap.model.calibrate, --groups FILE in the shell"
         )
     return fields, errors
 

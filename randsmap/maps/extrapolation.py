@@ -74,8 +74,8 @@ class TrustRegion:
             return
         warn_caller(
             f"row {row} of X is far from the training points of this {type(decoder).__name__}: "
-            f"{self.boxes.distance(X[row]):.3g} standard deviations of the latents, and beyond {self.limit:.3g} "
-            "decoded fields may be far off. `leverage` measures how far",
+            f"{self.boxes.distance(X[row]):.3g} standard deviations of the latents. Beyond {self.limit:.3g} decoded "
+            "fields may have large errors. `leverage` measures the distance",
             ExtrapolationWarning,
         )
 
@@ -136,7 +136,7 @@ class Leverage:
     The limit is `factor` times the largest leverage of training points or, if that is more, times the 0.7 quantile of
     the held-out ones of points that have no twin: a decoder that interpolates has leverages near 1 at its training
     points (or 0, where lambda is 0), and much larger ones between them. It is at most half-way from the largest to
-    `highest`, about the leverage far from all points, k(y, y) / lambda or |psi|^2 / lambda, where it tends to a number.
+    `highest`, about the leverage far from all points, k(z, z) / lambda or |psi|^2 / lambda, where it tends to a number.
     """
 
     def __init__(

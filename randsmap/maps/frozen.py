@@ -82,7 +82,7 @@ def assembled(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
         maps: Any = arrays[name] if name == "parts" else (arrays[name],)
         if max(part.kernel.depth for part in maps) >= _kernel.MOST_DEPTH:
             most = f"an image holds maps within maps, such as blends of blends, to a depth of {_kernel.MOST_DEPTH}"
-            raise TypeError(f"what is nested so often cannot be frozen: {most}. {OTHERWISE}")
+            raise TypeError(f"these decoders are nested too deeply: {most}. {OTHERWISE}")
         arrays = arrays | {name: np.concatenate([image_of(part) for part in maps]).view(np.int64)}
     matrices = {name: np.atleast_2d(array) for name, array in arrays.items()}
     table = np.zeros(len(matrices), _SECTION)
@@ -503,7 +503,7 @@ def _distilled(taught, decoder, latents, around, encoder, regressor):
     points = None if latents is None else as_array(latents, "latents")
     around = around if points is None else points
     if around is None or len(around) < 8:
-        raise ValueError("distil needs to know where: give latents=, at least 8 points such as those to decode")
+        raise ValueError("distil needs latents=, at least 8 points like those to decode")
     X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), np.size(taught.predict(around[:1])))
     F, left = np.asarray(taught.predict(X), dtype=float), np.arange(len(X)) % 4 == 3
     student, F = clone(decoder), F.reshape(-1, *getattr(encoder or regressor or taught, "field_shape_", F.shape[1:]))
@@ -543,9 +543,7 @@ def _reduced(unprojected, basis, coefficients, X, dtype, tol):
     type)."""
     if X is None:
         if tol is not None:
-            raise ValueError(
-                "a rank by tolerance needs to know where: give latents= (--latents), points such as those to decode"
-            )
+            raise ValueError("tol needs points like those to decode: give latents= (--latents)")
         return _rounded(coefficients, dtype)
     exact = unprojected.fields(X)
     # float32 may add less than half of the 5e-6 that are promised
@@ -616,9 +614,7 @@ def _table(unprojected, box, tol, max_bytes, dtype):
     if d > 2:
         raise ValueError(f"kind='table' needs at most 2 latent coordinates, got {d}: a table would be too large")
     if box is None:
-        raise ValueError(
-            "kind='table' needs to know where: give latents= (--latents), points in the box that it covers"
-        )
+        raise ValueError("kind='table' needs points in the box that it covers: give latents= (--latents)")
     if not unprojected.basis.smooth:
         raise ValueError(
             "kind='table' is for smooth fields: mixtures of neighbours have kinks, which splines do not follow. Use "

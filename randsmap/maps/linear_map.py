@@ -147,7 +147,7 @@ def in_blocks(kernel: Any, points: _Values, X: _Values, function: Callable[[_Val
 class TransformerBasis:
     """Any other transformer, of points in units of `scale` (d,).
 
-    Derivatives come from its ``jacobian(Y)``, or are known for PolynomialFeatures.
+    Derivatives come from its ``jacobian(Z)``, or are known for PolynomialFeatures.
     """
 
     transformer: Any = saved(Part("transform", n_in="d", n_out="P"))
@@ -184,11 +184,11 @@ class TransformerBasis:
             if not isinstance(transformer, PolynomialFeatures):
                 raise TypeError(
                     f"the derivative of the features of {type(transformer).__name__} is not known: it "
-                    "needs a method jacobian(Y) that gives the derivatives (n, P, d) of transform(Y)"
+                    "needs a method jacobian(Z) that gives the derivatives (n, P, d) of transform(Z)"
                 )
             J = polynomial_jacobian(transformer.powers_, Y)
         if J.ndim != 3 or J.shape[0] != len(X) or J.shape[2] != X.shape[1]:
-            raise ValueError(f"the features' jacobian(Y) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
+            raise ValueError(f"the features' jacobian(Z) must have shape ({len(X)}, P, {X.shape[1]}), got {J.shape}")
         return J if self.scale is None else J / self.scale
 
     def tangents(self, X: _Values, V: _Values | None) -> _Values:
@@ -222,7 +222,7 @@ def nearest_latents(
 ) -> _Values:
     """What rk_nearest of rk_image.h does: points (n, d), from Y on, whose fields are nearer to F (n, M).
 
-    ``decode(Y, values)`` and ``jacobian(Y)`` (n, M, d), whose ValueError is of a row that overflows.
+    ``decode(Y, values)`` and ``jacobian(Z)`` (n, M, d), whose ValueError is of a row that overflows.
     """
     Y, trial, n = Y.copy(), Y, Y.shape[1] + 1
     G, damping = np.full((len(Y), n, n), np.inf), np.full(len(Y), _kernel.DAMPING)
@@ -676,8 +676,8 @@ def jacobian(
 
     Notes
     -----
-    A feature map that is not the package's own needs a method ``jacobian(Y)`` that gives (n, P, d), the derivatives
-    of its ``transform(Y)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
+    A feature map that is not the package's own needs a method ``jacobian(Z)`` that gives (n, P, d), the derivatives
+    of its ``transform(Z)``; PolynomialFeatures of scikit-learn needs nothing, and for others TypeError is raised.
     `jvp` and `vjp` multiply by J without forming it, at about the cost of `predict`.
     """
     X, cells = self.checked_latents(X), self._checked_cells(cells)

@@ -127,8 +127,7 @@ class HeldOutErrors:
         known = not self.along_trajectories and np.isfinite(self.standard_error)
         mean += f" +- {100 * self.standard_error:.1g} %" if known else ""
         what = "whole groups" if self.n_groups else "neighbours in time" if self.along_trajectories else "snapshots"
-        row = self.rows[int(np.argmax(self.errors))]
-        of = " of fields at parameters" if self.at_parameters else ""
+        row, of = self.rows[int(np.argmax(self.errors))], " of fields at parameters" if self.at_parameters else ""
         of += f", {len(self.rows)} of {self.n_snapshots}" if len(self.rows) < self.n_snapshots else ""
         return f"{mean} in cross-validation by {what}{of}; median {median}, largest {worst} (row {row})"
 
@@ -137,17 +136,12 @@ class HeldOutErrors:
         """The error and how it was found."""
         if not self.n_turns:
             return "no cross-validation error: fits to a part of the snapshots fail"
-        worst, of = int(np.argmax(self.errors)), " of fields at parameters" if self.at_parameters else ""
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
-        mean, median, largest = (f"{100 * x:.2g} %" for x in (self.mean, np.median(self.errors), self.errors[worst]))
         if self.along_trajectories:
             parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
-        elif np.isfinite(self.standard_error):
-            what = f"{len(np.unique(self.groups))} {'groups' if self.n_groups else 'snapshots'}"
-            mean += f" +- {100 * self.standard_error:.1g} % (over {what})"
+        known = self.in_short.replace(" in cross-validation", "")
         return (
-            f"cross-validation error (relative L2){of}: mean {mean}, median {median}, largest {largest} (row "
-            f"{self.rows[worst]}); {len(self.rows)} of {self.n_snapshots} snapshots, each left out of one of "
+            f"cross-validation error (relative L2): {known}; each of {len(self.rows)} snapshots was left out of one of "
             f"{self.n_turns} fits ({parts})"
         )
 

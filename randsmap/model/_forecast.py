@@ -105,7 +105,9 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
         steps[path[:-1]] = np.diff(at[path])
     row = np.nanargmin(steps)
     if steps[row] <= 0:
-        raise ValueError(f"times must increase along each trajectory, got {at[row]} in row {row}, and then no more")
+        raise ValueError(
+            f"times must increase along each trajectory, but row {row} with {at[row]} is not followed by a larger one"
+        )
     step = float(np.nanmedian(steps))
     steps = np.nan_to_num(steps / step, nan=1.0)
     return paths, np.ones(n) if np.abs(steps - 1).max() < 1e-3 else steps, step  # documented: of a step

@@ -213,7 +213,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     angles = property(lambda self: getattr(self.encoder, "angles", ()))
 
     def _projected(self, X: Any, latents: Any, n_steps: int) -> _Values:
-        """Points y (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
+        """Points z (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
         (part, decode), (_, jacobian) = (_decoding_part(self, name, fitted=True) for name in ("predict", "jacobian"))
         reason = why_not(part, jacobian)
         if reason is not None:
@@ -276,8 +276,8 @@ class ManifoldModel(ReconstructionMixin, Model):
 
         Notes
         -----
-        The encoder need not map a decoded field to X again. Steps y += t (x - encode(decode(y))) from y = x look for a
-        point where it does. A row's step is accepted only if its residual |x - encode(decode(y))| falls; otherwise its
+        The encoder need not map a decoded field to X again. Steps z += t (x - encode(decode(z))) from z = x look for a
+        point where it does. A row's step is accepted only if its residual |x - encode(decode(z))| falls; otherwise its
         t, at first 1, is halved.
         """
         arrays.check_samples(X=X, invariant_values=invariant_values)
@@ -304,7 +304,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return np.asarray(fields).reshape(len(fields), *self.field_shape_)
 
     def _consistent(self, X: _Values, decode: Callable[[Any], _Values], steps: int) -> _Values:
-        """Points y (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
+        """Points z (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
 
         def missed(Y: _Values) -> _Values:
             F = flattened(decode(Y), "the fields")[0]
@@ -452,7 +452,7 @@ def starts_anew(model: ManifoldModel) -> bool:
     """True, with a warning, if a fitted model has no sums to which `partial_fit` could add a batch."""
     if getattr(model.decoder_, "stream", model) is not None:
         return False
-    warn_caller("this model's decoder comes from fit or from a file, without sums: partial_fit starts anew")
+    warn_caller("this model's decoder comes from fit or a file, without sums of batches: partial_fit discards it")
     return True
 
 
@@ -505,7 +505,7 @@ def _refuse_angles(model: ManifoldModel) -> None:
     """TypeError if a decoder would take an angle among the latents for a number."""
     if model.decoder is not None and getattr(model.encoder, "angles", None):
         raise TypeError(
-            "the first latent of a ShiftRegistration is an angle, which the decoder would take for a number: give the "
+            "the first latent of a ShiftRegistration is an angle, but a decoder expects a number: give the "
             "decoder to the model inside, ShiftRegistration(ManifoldModel(encoder, decoder)), which is a model itself"
         )
 

@@ -54,30 +54,30 @@ def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
 
 
 @model_texts
-def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
+def sample_cells(decoder: Any, latents: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     """Choose the cells that determine latent coordinates of a decoder's fields, and their rates, best.
 
     Parameters
     ----------
     decoder : fitted decoder with `jacobian`, `ManifoldModel` or `POD`
-    Y : array-like (n, d)
+    latents : array-like (n, d)
         Latent points of the fields that the cells must distinguish, such as the training latents.
     n_cells : int
-        Number of cells k, at least d, at most that of the cells that vary over Y. With 20 to 60 cells per latent
+        Number of cells k, at least d, at most that of the cells that vary over these. With 20 to 60 cells per latent
         coordinate, results are near those of all cells.
 
     Returns
     -------
     cells : ndarray (k,) of np.intp
-        Different indices, the most important first. They do not depend on a seed or on the units of Y.
+        Different indices, the most important first. They do not depend on a seed or on the units of the latents.
 
     {raises_derivatives}
 
     Notes
     -----
     The cells are the pivots of QR factorisations (Q-DEIM with modes weighted by their singular values), each of at most
-    128 cells. Rows are differences of decoded fields, and tangents in units of the spread of Y, at up to 64 of the
-    points Y that are far from one another; k + 10 random combinations of them if they are more.
+    128 cells. Rows are differences of decoded fields, and tangents in units of the spread of the latents, at up to
+    64 of them that are far from one another; k + 10 random combinations of them if they are more.
 
     References
     ----------
@@ -95,15 +95,15 @@ def sample_cells(decoder: Any, Y: ArrayLike, n_cells: int) -> NDArray[np.intp]:
     ((5,), True)
     """
     decode, jacobian, d, M = latent_map(decoder, "jacobian")
-    Y = as_array(Y, "Y", (None, d))
+    Y = as_array(latents, "latents", (None, d))
     n_cells = check_count(n_cells, "n_cells", low=d, high=M, high_name="the number of cells")
     most = 128  # cells of one factorisation, whose time grows with the square of its rows
     rows = _sketch(decode, jacobian, Y, M, min(n_cells, most))
     if not np.isfinite(rows).all():
-        raise ValueError("fields or their derivatives at the points Y overflow: sampling points cannot be selected")
+        raise ValueError("fields or their derivatives at the latents overflow: sampling points cannot be selected")
     varying = np.flatnonzero(rows.any(axis=0))
     if len(varying) < n_cells:
-        raise ValueError(f"n_cells must be at most the {len(varying)} cells that vary over Y, got {n_cells}")
+        raise ValueError(f"n_cells must be at most the {len(varying)} cells that vary over the latents, got {n_cells}")
     # Each pivot is the column farthest from the span of those before it, which keeps the derivatives in the chosen
     # cells well conditioned. Pivots within the round-off of the factorisation would be arbitrary: new ones are found
     # among the cells that are left.
@@ -216,12 +216,12 @@ def stencil(
 @model_texts
 @dataclass(eq=False, repr=False)
 class SampledModel:
-    """A reduced model dy/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
+    """A reduced model dz/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
 
     Use it for local equations in many cells; `sample_cells` selects the cells. If g is not local, evaluate it in
     all cells and use the `jvp` of the encoder.
 
-    dy/dt is the v of least ``|J_S(y) v - g_S|``, with J_S the derivatives of the decoded field in the cells S, in the
+    dz/dt is the v of least ``|J_S(z) v - g_S|``, with J_S the derivatives of the decoded field in the cells S, in the
     norm of the decoder's `cell_weights`.
 
     Parameters
@@ -298,17 +298,17 @@ class SampledModel:
             more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
             warn_caller(
                 f"a velocity decodes {decoded} values and a whole field has {M}: per cell, sampling is faster {more}. "
-                "Take fewer cells, a decoder that decodes these alone (without bounds), or whole fields (encoder.jvp)"
+                "Use fewer cells, a decoder of single cells (without bounds), or whole fields (encoder.jvp)"
             )
 
-    def velocity(self, t: float, y: ArrayLike) -> _Values:
-        """dy/dt at a latent point; for `scipy.integrate.solve_ivp`, among others.
+    def velocity(self, t: float, z: ArrayLike) -> _Values:
+        """dz/dt at a latent point; for `scipy.integrate.solve_ivp`, among others.
 
         Parameters
         ----------
         t : float
             Time, handed to rhs.
-        y : array-like (d,)
+        z : array-like (d,)
             Latent point.
 
         Returns
@@ -321,39 +321,39 @@ class SampledModel:
         Warns
         -----
         RuntimeWarning
-            If the derivatives in the cells do not determine dy/dt: the solution of least norm is returned.
+            If the derivatives in the cells do not determine dz/dt: the solution of least norm is returned.
         """
-        Y = self._point(y)
+        Y = self._point(z)
         g = self._rate(t, np.ravel(self._decode(Y, cells=self.stencil)))
         # more cells than unknowns: least squares
         v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), self._root * g, rcond=None)
         if rank < len(v):
             warn_caller(
-                "the derivatives of the decoded field in the sampled cells do not determine dy/dt, whose least "
+                "the derivatives of the decoded field in the sampled cells do not determine dz/dt, whose least "
                 "norm is taken: choose more or other cells, or fewer latent coordinates",
                 RuntimeWarning,
             )
         return np.asarray(v, dtype=np.float64)
 
-    def condition(self, y: ArrayLike) -> float:
-        """Ratio of the largest to the least singular value of J_S(y).
+    def condition(self, z: ArrayLike) -> float:
+        """Ratio of the largest to the least singular value of J_S(z).
 
         Parameters
         ----------
-        y : array-like (d,)
+        z : array-like (d,)
             A latent point.
 
         Returns
         -------
         float
-            The largest amplification of relative errors of g_S; beyond 1e15 if the cells do not determine dy/dt.
+            The largest amplification of relative errors of g_S; beyond 1e15 if the cells do not determine dz/dt.
 
         {raises_derivatives}
         """
-        return float(np.linalg.cond(self._derivatives(self._point(y))))
+        return float(np.linalg.cond(self._derivatives(self._point(z))))
 
-    def _point(self, y: ArrayLike) -> _Values:
-        return as_array(y, "y", (self._d,))[None]
+    def _point(self, z: ArrayLike) -> _Values:
+        return as_array(z, "z", (self._d,))[None]
 
     def _derivatives(self, Y: _Values) -> _Values:
         return self._root[:, None] * np.reshape(self._jacobian(Y, cells=self.cells), (-1, self._d))

@@ -114,7 +114,7 @@ def write_index(results: Sequence[StudyResult], folder: str | os.PathLike[str]) 
 
 
 def _edges(result):
-    """The tuned values that are on an edge of their grid."""
+    """The tuned values at the boundary of their grid."""
     return [
         f"{case_text(*slot(row))}, N = {row['n_train']}: "
         f"{(row['parameter'] or 'value').removeprefix('features__')} = {row['hyperparameter']:.4g}"

@@ -353,10 +353,12 @@ def split_tables(rows):
 def legend(rows: Sequence[Row]) -> list[str]:
     """Explanations of the marks and columns that the table has."""
     texts = {
-        "Errors: mean over the samples; median (5 %-95 %) of that over the runs, a single value if there is one run. "
-        "ratio: ours / the paper's median.": True,
-        "conservation: error of the mass relative to the mass.": _any_value(rows, "conservation_median"),
-        "*: the tuned value is at an edge of its grid; a better one may lie beyond.": any(r["on_edge"] for r in rows),
+        "rel. L2, rel. Linf: relative errors as fractions, like the paper's (0.19 is 19 %), averaged over the samples. "
+        "The value is the median (5 %-95 %) over the runs. ratio: our median / the paper's.": True,
+        "conservation: relative error of the mass.": _any_value(rows, "conservation_median"),
+        "*: the tuned value is at the boundary of its grid; a better one may lie beyond.": any(
+            r["on_edge"] for r in rows
+        ),
         "+: the paper has no such row, or the numbers next to it are those of its nearest row.": any(
             row["extra"] for row in rows
         ),
@@ -403,7 +405,7 @@ def format_table(rows: Sequence[Row], width: int | None = None) -> str:
     parts = []
     for (title, _), lines in zip(tables, texts):
         parts += [title, "-" * max(map(len, lines)), *lines, ""]
-    notes = [f"{BEST.strip()}: the least relative L2 error of its table.", *legend(rows)]
+    notes = [f"{BEST.strip()}: the lowest relative L2 error of its table.", *legend(rows)]
     missing = [key for key in without if any(table_text(table, [key]) != table_text(table) for _, table in tables)]
     if missing:
         names = "; ".join(map(_column_name, missing))

@@ -151,8 +151,8 @@ def tune(
     with_model = isinstance(decoder, ManifoldModel)
     if (X_train is None, X_val is None) != (with_model, with_model):
         raise ValueError(
-            "X_train and X_val must be None with a ManifoldModel, whose encoder makes them, and only then, got a "
-            f"{type(decoder).__name__}"
+            f"X_train and X_val must be {'None' if with_model else 'given'} with a {type(decoder).__name__}: the "
+            "encoder of a ManifoldModel computes them"
         )
     validation = _Validation((X_train, y_train), (X_val, y_val), len(candidates), grid, decoder, cell_weights)
     errors = np.full((len(candidates), len(validation.y_val)), np.nan)
