@@ -78,7 +78,7 @@ truth, decoded : array_like (n_cells,) or (ny, nx), or DataArray
     "shape": """\
 shape : sequence of int, default=None
     Shape of fields that are given flattened, such as a model's ``field_shape_``.""",
-    "positions": "positions : array_like (n_cells,), default=None\n    For lines: centres of cells, ascending; or indices.",
+    "positions": "positions : array_like (n_cells,), default=None\n    Ascending centres of the cells of lines.",
     "errors": "errors : array_like (n,)\n    At least 0. Errors of 0 are drawn at half the smallest other.",
     "label": 'label : str, default "relative L2 error"\n    Name of the errors.',
     "density": 'label : str, default "density"\n    Name of the field.',

@@ -155,7 +155,7 @@ def values_of(owner, method, argument):
     if owner == "ShiftRegistration" and method == "freeze":
         found.update(latents=np.column_stack([LATENTS[:, 0], LATENTS]))
     if method in ("velocity", "condition"):
-        found.update(y=AT[0])
+        found.update(z=AT[0])
     if owner == "QuantileRegistration":  # of fields on a line
         lines = {k: v for k, v in found.items() if getattr(v, "shape", ())[-2:] == (SIDE, SIDE)}
         found.update({k: v.reshape(*v.shape[:-2], -1) for k, v in lines.items()})

@@ -135,8 +135,8 @@ def test_held_out_errors_are_those_of_fits_without_these_snapshots(bumps, at_par
     spread = np.std([found.errors[groups == g].mean() for g in range(3)], ddof=1) / np.sqrt(3)
     assert found.standard_error == pytest.approx(spread, rel=1e-9)
     assert (
-        f"{100 * found.mean:.3g} % +- {100 * spread:.1g} % by whole groups{' of fields at parameters' * at_parameters}; "
-        f"median {100 * np.median(found.errors):.3g} %"
+        f"{100 * found.mean:.3g} % +- {100 * spread:.1g} % by whole groups"
+        f"{' of fields at parameters' * at_parameters}; median {100 * np.median(found.errors):.3g} %"
     ) in found.in_words
     assert f"largest {100 * found.errors.max():.3g} % (row {found.errors.argmax()}); each of 36" in found.in_words
 

@@ -379,7 +379,7 @@ def test_users_features_need_a_jacobian():
     assert abs(decoder.jacobian(Y) - central(decoder.predict, Y, h)).max() <= 1e-9
     for features in (Squares(), StandardScaler()):
         decoder = RFNNDecoder(features).fit(Y, F)
-        with pytest.raises(TypeError, match=rf"{type(features).__name__} is not known.*jacobian\(Y\)"):
+        with pytest.raises(TypeError, match=rf"{type(features).__name__} is not known.*jacobian\(Z\)"):
             decoder.jacobian(Y)
 
 
@@ -389,7 +389,7 @@ def test_wrong_jacobian_of_features_is_named():
             return np.zeros((len(X), 2))
 
     Y, F = problem()
-    with pytest.raises(ValueError, match=r"jacobian\(Y\) must have shape \(60, P, 2\)"):
+    with pytest.raises(ValueError, match=r"jacobian\(Z\) must have shape \(60, P, 2\)"):
         RFNNDecoder(Wrong()).fit(Y, F).jacobian(Y)
 
 

@@ -183,7 +183,7 @@ def test_cells_of_labelled_fields_are_those_of_their_numbers(shape):
 @pytest.mark.parametrize(
     "n_cells, error, message",
     [
-        (39, ValueError, "at most the 38 cells that vary over Y, got 39"),
+        (39, ValueError, "at most the 38 cells that vary over the latents, got 39"),
         (41, ValueError, "at most the number of cells"),
         (1, ValueError, "n_cells must be at least 2, got 1"),
         (4.0, TypeError, "n_cells must be an integer"),
@@ -199,7 +199,7 @@ def test_what_cannot_be_sampled():
     decoder, Y, F = fitted()
     with pytest.raises(TypeError, match="ConservativeRegressor"):
         sample_cells(ConservativeRegressor(LinearRegression()).fit(Y, F), Y, 5)
-    with pytest.raises(ValueError, match="Y must have 2 columns, got 1"):
+    with pytest.raises(ValueError, match="latents must have 2 columns, got 1"):
         sample_cells(decoder, Y[:, :1], 5)
     with pytest.raises(ValueError, match="Y must be finite"):
         sample_cells(decoder, Y * np.inf, 5)
@@ -314,10 +314,10 @@ def test_cells_that_do_not_determine_the_rate():
     decoder, Y, _ = fitted()
     model = SampledModel(decoder, lambda t, f: np.ones(2), list(CONSTANT))
     assert model.condition(Y[0]) == np.inf
-    with pytest.warns(RuntimeWarning, match="do not determine dy/dt"):
+    with pytest.warns(RuntimeWarning, match="do not determine dz/dt"):
         np.testing.assert_array_equal(model.velocity(0.0, Y[0]), 0)
     rank_one = SampledModel(decoder, lambda t, f: np.ones(2), [3, 20])
-    with pytest.warns(RuntimeWarning, match="do not determine dy/dt"):
+    with pytest.warns(RuntimeWarning, match="do not determine dz/dt"):
         v = rank_one.velocity(0.0, Y[0])
     J = decoder.jacobian(Y[:1], cells=[20])[0, 0]
     np.testing.assert_allclose(v, J / (J @ J), rtol=1e-12)
