@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import shutil
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -62,3 +64,22 @@ def test_a_gallery_that_is_short_or_slow_is_refused(seconds, message, capsys):
     check({f"plot_{i}.py": 19.9 for i in range(8)})
     with pytest.raises(SystemExit, match=message):
         check({f"plot_{i}.py": took for i, took in enumerate(seconds)})
+
+
+def test_the_loop_in_c_runs(tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    (program,) = re.findall(r"```c\n(.*?)```", (ROOT / "docs" / "embedding.md").read_text(), re.DOTALL)
+    (tmp_path / "loop.c").write_text(program)
+    latents = np.linspace(0, 1, 20)[:, None]
+    decoder = randsmap.KernelDecoder().fit(latents, np.hstack([2 - latents, 1 + latents]))
+    decoder.freeze().save(tmp_path / "decoder.rsm")
+    include, library = f"-I{randsmap.get_include()}", randsmap.decoders.library_path()
+    rpath = f"-Wl,-rpath,{Path(library).parent}"
+    subprocess.run([compiler, include, "loop.c", library, rpath, "-lm", "-o", "loop"], cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "loop"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    steps = np.loadtxt(done.stdout.splitlines())
+    expected = [decoder.predict([[0.01 * (step + 1)]])[0, 0] for step in range(10)]
+    np.testing.assert_allclose(steps[:, 1], expected, rtol=1e-5)
+    assert done.returncode == 0

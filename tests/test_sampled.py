@@ -201,7 +201,7 @@ def test_what_cannot_be_sampled():
         sample_cells(ConservativeRegressor(LinearRegression()).fit(Y, F), Y, 5)
     with pytest.raises(ValueError, match="latents must have 2 columns, got 1"):
         sample_cells(decoder, Y[:, :1], 5)
-    with pytest.raises(ValueError, match="Y must be finite"):
+    with pytest.raises(ValueError, match="latents must be finite"):
         sample_cells(decoder, Y * np.inf, 5)
 
 
