@@ -361,6 +361,19 @@ def test_a_row_does_not_depend_on_the_others_beyond_round_off():
     assert np.array_equal(decoder.predict(Y), together)
 
 
+@pytest.mark.parametrize("M, P", [(37, 21), (1403, 64)])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_up_to_twelve_rows_and_directions_have_the_bits_of_one(M, P, dtype):
+    Y, F = problem(M=M)
+    decoder = RFNNDecoder(FourierFeatures(0.5, n_features=P), random_state=0, dtype=dtype).fit(Y, F)
+    alone = np.vstack([decoder.predict(y[None]) for y in Y[:12]])
+    for n in range(2, 13):
+        assert (decoder.predict(Y[:n]) == alone[:n]).all()
+    J = decoder.jacobian(Y[:1])
+    for k, unit in enumerate(np.eye(Y.shape[1])):
+        assert (decoder.jvp(Y[:1], unit) == J[..., k]).all()
+
+
 def test_results_do_not_depend_on_the_thread_count():
     Y, F = problem(400)
     fitted = RANDSMAPDecoder(random_state=0).fit(Y, F)

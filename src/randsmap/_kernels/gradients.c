@@ -74,6 +74,8 @@ static void directional(const double *S, const double *X, const double *Z, const
             memset(t, 0, (size_t) m * sizeof *t);
             for (ptrdiff_t j = 0; j < d; j++) {
                 const double v = V[i * d + j], *restrict z = Z + j * P + k;
+                if (v == 0) /* most of a coordinate's direction */
+                    continue;
                 if (X) {
                     const double x = X[i * d + j];
 #pragma omp simd

@@ -203,6 +203,45 @@ RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
 #endif
 }
 
+/* sum + a b, fused where the level has it */
+RK_INLINE double rk_add_product(double sum, double a, double b)
+{
+#if defined(__FMA__) || defined(__aarch64__)
+    return fma(a, b, sum);
+#else
+    return sum + a * b;
+#endif
+}
+
+RK_INLINE rk_vec v_add_product(rk_vec sum, rk_vec a, rk_vec b)
+{
+#if RK_WIDTH == 8
+    return (rk_vec)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)sum);
+#elif RK_WIDTH == 4
+    return (rk_vec)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
+#elif RK_WIDTH == 2 && defined(__aarch64__)
+    return (rk_vec)vfmaq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+#else
+    return sum + a * b;
+#endif
+}
+
+/* RK_WIDTH floats as doubles */
+RK_INLINE rk_vec v_load_floats(const float *p)
+{
+#if RK_WIDTH == 8
+    return (rk_vec)_mm512_cvtps_pd(_mm256_loadu_ps(p));
+#elif RK_WIDTH == 4
+    return (rk_vec)_mm256_cvtps_pd(_mm_loadu_ps(p));
+#elif RK_WIDTH == 2 && defined(__SSE2__)
+    return (rk_vec)_mm_cvtps_pd(_mm_castsi128_ps(_mm_loadl_epi64((const __m128i *)p)));
+#elif RK_WIDTH == 2
+    return (rk_vec){p[0], p[1]};
+#else
+    return *p;
+#endif
+}
+
 #if RK_WIDTH > 1
 /* -- Registers of floats --------------------------------------------------------------------------- */
 enum { RK_FLOAT_WIDTH = 2 * RK_WIDTH };
@@ -288,11 +327,13 @@ RK_INLINE void rk_transpose4(const double *a, const double *b, const double *c, 
  * before, where it was p[i], and then cannot vectorise the loop. */
 #define RK_FORGET(p) __asm__("" : "+r"(p))
 
-/* Unrolls the loop that follows n times. */
+/* Unrolls the loop that follows n times; all of it, before arrays become registers. */
 #define RK_PRAGMA(text) _Pragma(#text)
 #if defined(__clang__)
 #define RK_UNROLL(n) RK_PRAGMA(clang loop unroll_count(n))
+#define RK_UNROLL_ALL RK_PRAGMA(clang loop unroll(full))
 #else
+#define RK_UNROLL_ALL RK_PRAGMA(GCC unroll 16)
 #define RK_UNROLL(n) RK_PRAGMA(GCC unroll n)
 #endif
 

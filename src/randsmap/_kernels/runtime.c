@@ -5,10 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-/* CHUNK: rows that one read of the coefficients serves; of a derivative, the field and the directions. UNCACHED: numbers
- * that are more than a cache holds. TOGETHER: points whose medians wait for each other's parts. SUMMED: columns of which a cache holds
- * what single precision has summed. */
-enum { CHUNK = RK_DECODE_FEW, UNCACHED = 1 << 21, TOGETHER = 32, SUMMED = 768 };
+/* CHUNK: rows that one read of the coefficients serves; of a derivative, the field and the directions. TOGETHER: points
+ * whose medians wait for each other's parts. SUMMED: columns of which a cache holds what single precision has summed. */
+enum { CHUNK = RK_DECODE_FEW, TOGETHER = 32, SUMMED = 768 };
 
 static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
 {
@@ -589,10 +588,10 @@ static void multiply_single(const randsmap_decoder *r, const double *Z, ptrdiff_
     }
 }
 
-/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than `few`, at most CHUNK, are left
+/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than CHUNK are left
  * to `gemm`, the BLAS of who opened the map (none for an image), and lie one after the other from out[0] on. */
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
-                     ptrdiff_t count, ptrdiff_t few, double *const *out, double *work)
+                     ptrdiff_t count, double *const *out, double *work)
 {
     const ptrdiff_t columns = A->columns;
     if (n == 0 || columns == 0)
@@ -601,7 +600,7 @@ static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, co
         multiply_single(r, Z, n, count, 0, A->narrow + first * columns, columns, columns, out[0], work);
     else if (A->narrow)
         r->decode->rows_to_single(Z, n, count, count, A->narrow + first * columns, columns, out);
-    else if (n <= few)
+    else if (n <= CHUNK)
         r->decode->rows_to(Z, n, count, count, A->wide + first * columns, columns, out);
     else
         r->gemm(0, 0, n, columns, count, 1, Z, count, A->wide + first * columns, columns, 1, out[0], columns);
@@ -664,8 +663,7 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, cons
     const ptrdiff_t P = n_coefficients(r);
     const rk_matrix *A = r->factor.rows ? &r->factor : &r->coefficients;
     if (!r->factor.rows && !row) {
-        /* coefficients that no cache holds: BLAS packs what directions, but no field beside, read: 0.5 times the time */
-        multiply(r, Z, n, A, 0, P, r->gemm && !fields && P * r->M > UNCACHED ? 4 : CHUNK, out, work);
+        multiply(r, Z, n, A, 0, P, out, work);
         return;
     }
     if (r->factor.rows) {
@@ -685,8 +683,8 @@ static void linear(const randsmap_decoder *r, const double *Z, ptrdiff_t n, cons
         return;
     double *rest = work + n * r->modes.rows;
     if (!row)
-        multiply(r, Z, n, A, 0, P, CHUNK, to, rest);
-    multiply(r, work, n, &r->modes, 0, r->modes.rows, CHUNK, out, rest);
+        multiply(r, Z, n, A, 0, P, to, rest);
+    multiply(r, work, n, &r->modes, 0, r->modes.rows, out, rest);
 }
 
 /* out[i] += the functions at row i of y (n, d) times the coefficients, some functions at a time */
@@ -706,11 +704,11 @@ static void linear_at(const randsmap_decoder *r, const double *y, ptrdiff_t n, d
     for (ptrdiff_t first = 0; r->basis != RK_MIXTURE && first < P; first += step) {
         const ptrdiff_t count = smaller(step, P - first);
         functions(r, y, n, first, count, Z, Z + n * count);
-        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, CHUNK, factored ? to : out,
+        multiply(r, Z, n, factored ? &r->factor : &r->coefficients, first, count, factored ? to : out,
                  Z + n * count);
     }
     if (factored)
-        multiply(r, coordinates, n, &r->modes, 0, rank, CHUNK, out, Z);
+        multiply(r, coordinates, n, &r->modes, 0, rank, out, Z);
 }
 
 /* From the table: with `field`, the field to out[0], and the derivatives along the rows of v (n, d) to those after it. */
@@ -726,7 +724,7 @@ static void table_rows(const randsmap_decoder *r, const place *at, const double 
             table_weights(r, at, a, NULL, w);
         for (ptrdiff_t i = 0; i < n; i++)
             table_weights(r, at, a, v + i * r->d, w + (field + i) * RK_SPLINE_ORDER);
-        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, CHUNK, out, NULL);
+        multiply(r, w, field + n, &part, 0, RK_SPLINE_ORDER, out, NULL);
     }
 }
 
@@ -1118,7 +1116,7 @@ static void encode_rows(const randsmap_decoder *r, const double *f, ptrdiff_t n,
         memset(Z, 0, (size_t)(n * r->encoder_modes.columns) * sizeof *Z);
         for (ptrdiff_t i = 0; i < n; i++)
             to[i] = Z + i * r->encoder_modes.columns;
-        multiply(r, X, n, &r->encoder_modes, 0, M, CHUNK, to, NULL);
+        multiply(r, X, n, &r->encoder_modes, 0, M, to, NULL);
     } else {
         Z = X;
     }
