@@ -58,7 +58,7 @@ _OBSTACLE_COLOR = "0.55"
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
 MOST_POINTS = 2000  # of a picture: more only cover one another
 
-_COMPARED = ("reference", "decoded", "difference")
+_COMPARED = ("reference", "decoded", "error")
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")  # of curves, by Okabe and Ito
 _STYLE = {
@@ -294,7 +294,7 @@ def plot_comparison(
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
     drawn.append(_difference(truth, decoded, ax=axes[2], **place))
-    for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], "difference")):
+    for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], _COMPARED[2])):
         draw_bar_below(artist, panels, name, pad=0.02, fraction=0.06, aspect=25 * len(panels))
     for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
@@ -787,7 +787,7 @@ def _profiles(fields, positions, name, label, n_columns, width):
             below.sharey(lower[0])
         lines = plot_comparison(fields["truth"], field, ax=(above, below), positions=positions)
         above.get_legend().remove()
-        above.set_title(title, fontsize="medium")
+        above.set_title(title, fontsize="medium" if above.figure.get_figwidth() > 5 else "small")
         for ax in (above, below):
             ax.set(xlabel="", ylabel="")
             ax.label_outer()

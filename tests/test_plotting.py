@@ -326,7 +326,7 @@ def test_comparison_of_lines_takes_one_axes_or_two():
     assert lines[0].axes is lines[1].axes is not lines[2].axes
     ax = Figure().add_subplot()
     assert {line.axes for line in plotting.plot_comparison(truth, decoded, ax=ax)} == {ax}
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["reference", "decoded", "difference"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["reference", "decoded", "error"]
     with pytest.raises(ValueError, match="ax must be 1 or 2 axes for such fields, got 3"):
         plotting.plot_comparison(truth, decoded, ax=Figure().subplots(1, 3))
 

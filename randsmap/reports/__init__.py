@@ -347,7 +347,7 @@ def _fields(model, found, worst, shape, mesh):
     planes = shape is not None and len(shape) > 2
     return picture(
         "Worst fields",
-        f"Fields of the largest relative L2 errors, not near each other{last}: reference, decoded, difference."
+        f"Fields of the largest relative L2 errors, not near each other{last}: reference, decoded, and error."
         + (" Of the axes before the last two the middle is shown." if planes else ""),
         *(_compared(pairs, titles, shape, mesh, width) for width in (WIDE, NARROW)),
     )
@@ -364,13 +364,13 @@ def _compared(pairs, titles, shape, mesh, width):
             across, up = np.maximum(np.ptp(np.asarray(mesh[0], dtype=float), axis=0), np.finfo(float).tiny)
             aspect = up / across
         panel = min((width - 0.4) / 3, 2.2 / aspect)  # inches; at most 2.2 high, so that two rows fit on a screen
-        size, options = (3 * panel + 0.4, (panel * aspect + 0.4) * n + 0.6), {"ncols": 3}
+        size, options = (3 * panel + 0.4, (panel * aspect + 0.55) * n + 0.6), {"ncols": 3}
     figure = plotting.new_figure(size)
     grid = list(figure.subplots(n, squeeze=False, sharex=True, sharey="col", **options))
     drawn = list[Any]()
     for pair, title, axes in zip(pairs, titles, grid):
         drawn.append(plotting.plot_comparison(ax=axes, label="field", **_as_seen(*pair, shape, mesh)))
-        axes[0].set_title(title if lines else f"{title}: reference", fontsize="medium")
+        axes[0].set_title(title if lines else f"{title}:\nreference", fontsize="medium")
         if lines and axes is not grid[0]:
             axes[0].get_legend().remove()
         for ax in axes:

@@ -224,8 +224,8 @@ def _overview(rows, slots, panels, width, theirs):
         marks = [_marks(ax, shown, heights, quantity, **dot)]
         marks += [_marks(ax, shown, heights, f"paper_{quantity}", **ring)] if theirs else []
         ax.set_xscale("log")
-        plotting.plain_decades(ax.xaxis, 5)
-        ax.set_xlabel(name)
+        plotting.plain_decades(ax.xaxis, 5 if width == WIDE else 3)
+        ax.set_xlabel(name if width == WIDE else name.replace(" error, ", "\nerror, ").replace(" (", "\n("))
         ax.tick_params(labelsize="small")
         ax.tick_params(axis="y", length=0)
         ax.grid(True, axis="x", color="0.92")
@@ -308,8 +308,8 @@ def _view(ax, dataset):
 
 
 def _data_and_embedding(arrays, dataset):
-    color, label = arrays.get("train/color"), str(arrays.get("color_name", "")).replace("(angle)", "angle")
-    label += " (rad)" if "angle" in label else ""
+    color, label = arrays.get("train/color"), str(arrays.get("color_name", "")).replace("(angle)", "(rad)")
+    label += " (rad)" if label == "angle" else ""
     for key, title in (("points", "Training data"), ("latents", "Embedding of the training data")):
         points = arrays.get(f"train/{key}", np.empty((0, 0)))
         d, dimension = points.shape[1], min(points.shape[1], 3)
