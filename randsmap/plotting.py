@@ -61,7 +61,7 @@ MOST_POINTS = 2000  # of a picture: more only cover one another
 _COMPARED = ("reference", "decoded", "error")
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#000000", "#56B4E9")  # of curves, by Okabe and Ito
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     **{"font.size": 7, "axes.titlesize": 7, "axes.labelsize": 7, "legend.fontsize": 6, "figure.titlesize": 7},
     **{"xtick.labelsize": 6, "ytick.labelsize": 6, "axes.linewidth": 0.6, "lines.linewidth": 1.0, "savefig.dpi": 600},
     **{f"{axis}tick.{which}.width": 0.6 for axis in "xy" for which in ("major", "minor")},
@@ -910,7 +910,7 @@ def draw_bar_below(artist: Any, axes: list[Axes], label: str | None, **style: An
     from matplotlib.ticker import MaxNLocator
 
     bar = axes[0].figure.colorbar(artist, ax=axes, location="bottom", **style)
-    bar.set_label(label, loc="left")  # the power of ten stands to the right
+    bar.set_label(label or "", loc="left")  # the power of ten stands to the right
     numbers: Any = bar.formatter
     bar.locator, numbers.useMathText = MaxNLocator(4), True
     numbers.set_powerlimits((-2, 3))
