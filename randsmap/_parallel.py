@@ -83,7 +83,7 @@ def get_num_threads() -> int:
     Returns
     -------
     int
-        That of `set_num_threads`, else of RANDSMAP_NUM_THREADS, else of OMP_NUM_THREADS, else the cores of the process.
+        The number of `set_num_threads`, else RANDSMAP_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores.
 
     Raises
     ------

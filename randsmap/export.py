@@ -82,15 +82,15 @@ def _binary() -> tuple[str, Path]:
 
 
 def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None = None) -> None:
-    """Write a unit for co-simulation, by FMI 3.0, that decodes: a simulation environment imports it.
+    """Write a unit for co-simulation (FMI 3.0) that decodes latents to fields.
 
     Parameters
     ----------
     decoder : fitted decoder or model that freezes, `FrozenDecoder`, or `LatentForecast`
     path : path
-        ``.fmu`` is customary. The file is written whole or not at all.
+        Usually with the ending ``.fmu``. The file is written whole or not at all.
     step_size : float or None, default=None
-        The time between two communications that the unit proposes; it takes any. That of a forecast is its own.
+        Time between two communications that the unit proposes; it accepts any. A forecast has its own.
 
     Raises
     ------
@@ -101,13 +101,13 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
 
     Notes
     -----
-    The input is ``latents`` (d,), the output ``field`` (*shape): that of the latents at the time of the communication,
-    to the bits of `FrozenDecoder.predict` of one row. It has no states. Where there are invariants,
-    ``invariant_values`` (q,) is a tunable parameter, or another input where they vary; each NaN stands for the value of
-    the fit. Derivatives by the latents (directional and adjoint) are promised where the values do not vary; with bounds
-    and other values than the fit's they have the status discard, as latents that cannot be decoded, after which the
-    unit goes on. Of a model the decoder alone is exported. The binary, the package's shared library, is that of this
-    machine's system and kind of processor; it needs no Python.
+    The input is ``latents`` (d,), the output ``field`` (*shape) at the time of the communication, with the bits of
+    `FrozenDecoder.predict` for a single row. The unit has no states. ``invariant_values`` (q,) is a tunable parameter,
+    or an input if the values vary; NaN stands for the value of the fit. Directional and adjoint derivatives with
+    respect to the latents are available if the values do not vary. Latents that cannot be decoded return the status
+    discard, and so do derivatives with bounds and values other than those of the fit. The unit continues afterwards.
+    The encoder of a model is not exported. The binary is the shared library of this machine's system and processor
+    type, and needs no Python.
 
     A forecast needs lag=1, equal steps and a regressor with linear functions (None). Each step of its unit, of whatever
     length, is one of the forecast; ``latents`` is an output with a start value, and there are no derivatives.

@@ -279,7 +279,7 @@ class FourierFeatures(_RandomFeatures):
     Notes
     -----
     Eq. 23 of the paper, whose tuned "sigma_w" is this length scale. With `paired` and `orthogonal` the kernel's error
-    is 1.4 to 2.0 times smaller at equal P (d = 1 to 10, P = 100 and 1000). Decoded fields gain nothing.
+    is 1.4 to 2.0 times smaller at equal P (d = 1 to 10, P = 100 and 1000). Decoded fields are not more accurate.
 
     References
     ----------

@@ -101,7 +101,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     sklearn.exceptions.NotFittedError, TypeError, OSError
-        Before `fit`, if a part or a parameter, which is named, needs a pickle, or if the file cannot be written.
+        If the model is not fitted, a part or a parameter needs a pickle (the message names it), or the file cannot be
+        written.
 
     {example}
     """

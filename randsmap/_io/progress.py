@@ -19,7 +19,7 @@ _open = threading.local()  # .bars: how many this thread has open
 def show_progress(show: bool = True) -> Iterator[None]:
     """Show the progress of long computations on the standard error stream, in a ``with`` block.
 
-    A terminal or a notebook shows one bar, named by the stage of the work, a log a line for each stage. It applies to
+    A terminal or a notebook shows one bar with the name of the stage, a log file one line for each stage. It applies to
     this thread (or asyncio task). Functions with a parameter ``progress`` open it themselves.
 
     Parameters

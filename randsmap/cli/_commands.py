@@ -97,7 +97,7 @@ def study(arguments):
     chosen = []
     for name in [arguments.name] if single else STUDIES:
         study, labels = _make_study(name, arguments), arguments.decoders
-        if labels is not None and not single:  # those that the study has
+        if labels is not None and not single:  # only decoders of this study
             labels = [case.label for case in study.cases if case.label in labels]
         if labels != []:
             chosen.append((study, name, labels))
@@ -130,7 +130,7 @@ def _run_study(study, name, out, decoders, arguments):
     shared = ("quick", "runs", "seed", "feature_seed", "split", "training_form")
     options = {option: getattr(arguments, option) for option in shared} | {"searched": arguments.auto}
     data, command = None if name == "mri" else arguments.data, _study_command(name, decoders, arguments)
-    # progress is on already
+    # `main` shows progress already
     result = studies.run_study(study, out=out, decoders=decoders, data=data, command=command, progress=False, **options)
     write_csv(result.rows, out / "table.csv")
     write_markdown(result, out / "table.md")
@@ -151,7 +151,7 @@ def _study_command(name, decoders, arguments):
     options = ["quick", "runs", "seed", "feature_seed", "split", "data", "training_form", "auto"]
     if name == "hughes":
         options.append("normalization")
-    defaults = {"quick": False, "split": "random", "normalization": "before"}  # of others None
+    defaults = {"quick": False, "split": "random", "normalization": "before"}  # all others are None
     words = ["randsmap", "study", name]
     for option in options:
         value, flag = getattr(arguments, option), _flag(option)
@@ -206,7 +206,9 @@ def _picture(name, bunch):
     """The data set as the paper shows it."""
     plotting = randsmap.plotting
     if name == "rotated-images":
-        some = plotting.spread_rows(len(bunch.data) + 1, 7)[:-1]  # a full turn is the first
+        some = plotting.spread_rows(len(bunch.data) + 1, 7)[
+            :-1
+        ]  # the last image, after a full turn, would repeat the first
         titles = [f"θ = {angle:.4g}°" for angle in np.rad2deg(bunch.angles[some])]
         return plotting.plot_fields(bunch.data[some], titles, shape=bunch.shape)
     if name in ("swiss-roll", "s-curve"):
@@ -234,7 +236,7 @@ def fit(arguments):
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     n, facts = len(snapshots), {"data": f"{len(snapshots)} snapshots of {_by(snapshots.shape[1:])} cells"}
     groups, parameters = _groups_of(arguments, snapshots), _parameters_of(arguments, snapshots)
-    # over the whole file, before any work; a fit would name a row of the part it is given
+    # checks the whole file before any work: a fit would name a row of the part that it gets
     kept = _kept(arguments, checked, flattened(snapshots, "snapshots")[1], snapshots.dtype, facts)
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
@@ -244,12 +246,12 @@ def fit(arguments):
         also = ", to which fields at parameters are fitted" if search and parameters is not None else ""
         facts["data"] += f"; {'search' if search else 'encoder'}: {count} of them (--encoder-samples){also}"
     if count is not None and count < n and not (search and parameters is None):
-        # without a search those that the model takes for its encoder
+        # without a search: the rows that the model selects for its encoder
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     few = arguments.components is not None or arguments.decoder is not None
     model = None
-    if search and parameters is None:  # whose last fit is to all
+    if search and parameters is None:  # the last fit of a search is to all snapshots
         model = _searched(arguments, snapshots, groups, kept, facts, n_samples=count and max(4, count))
     elif not search or few:
         model = (_searched if search else _one_model)(arguments, sample, labels, kept, facts)
@@ -649,7 +651,7 @@ def _model_of(arguments, at_parameters=False):
     if isinstance(model, randsmap.ParametricModel):
         if at_parameters:
             return model
-        held = model.held_out_  # says that it is of fields at parameters; these are no latents for an error bar
+        held = model.held_out_  # it is that of fields at parameters, without the points of an error bar at latents
         model.model_.held_out_ = None if held is None else replace(held, points=None, norms=None)
         return model.model_
     if at_parameters:
@@ -674,7 +676,7 @@ def _read_fields(arguments, model):
     M, shape = model.n_features_in_, model.field_shape_
     cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
     given = _read(arguments, partial(read_array, fields=True), ((M,), shape), f"snapshots must have {cells}")
-    if len(given) == M:  # both ways fit
+    if len(given) == M:  # a square array, which fits with and without --transpose
         warn_of_columns(given, arguments.input, arguments.transpose)
     return given
 
@@ -732,7 +734,7 @@ def _groups_of(arguments, snapshots):
     if path is None:
         return None
     labels = _read_option(read_labels, arguments, "groups", n=n)
-    if labels.ndim > 1 and max(labels.shape) == labels.size == n:  # rows of MATLAB
+    if labels.ndim > 1 and max(labels.shape) == labels.size == n:  # a row vector of MATLAB
         labels = labels.squeeze()
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"

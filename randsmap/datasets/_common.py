@@ -49,7 +49,7 @@ t_end, dt : float, default={t_end}, {dt}
     Final time, and time step; the states are those at the multiples of dt from 0 to t_end.""",
     "out": """\
 out : ndarray of the shape of ``data`` or path of a .npy file, default=None
-    Where to write the data: a C-contiguous float64 array, memory-mapped perhaps, or a file, which appears when it is
+    Where to write the data: a C-contiguous float64 array, possibly memory-mapped, or a file, which appears when it is
     complete; ``data`` is then its read-only memory map.
 progress : bool, default False
     Show a progress bar.""",
@@ -60,7 +60,7 @@ snapshots_per_trajectory; ``times`` (n,); ``trajectories`` (n,): number of the t
     "returns_potential": "ndarray, the shape of density",
     "raises": """\
 ValueError, TypeError
-    If an argument is out of range, `out` does not fit, or the Courant number of a solver is above 1 (the message states
+    If an argument is out of range, `out` does not fit, or a solver's Courant number exceeds 1 (the message states
     the largest admissible dt).""",
     "example": """\
 >>> from randsmap import datasets

@@ -502,7 +502,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         Of the coefficients, all but the bias. "float32" halves their memory, and the time of the matrix product for
         many points. Fields differ by some 1e-7 of |phi(z)| |A|. If they differ by more than 1e-5 of their norms at
         training points, `fit` raises ValueError. Fit, fields and projection are float64, so that invariants, bounds
-        and constant cells hold as exactly.
+        and constant cells are as exact as in float64.
     """
 
     dtype: str = parameter(str, default="float64", words=("float64", "float32"))

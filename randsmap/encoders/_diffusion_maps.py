@@ -64,8 +64,8 @@ class DiffusionMaps(FieldEncoder):
         Which eigenvectors become coordinates: the first n_components after the trivial one ("leading"), those that are
         not functions of the ones before them ("non-harmonic"), or 1-based indices.
     n_neighbors
-        Keep only the kernel of each sample with its n_neighbors nearest others and with the samples that have it
-        among theirs: a sparse matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
+        Evaluate the kernel only between each sample and its n_neighbors nearest others, in both directions: a sparse
+        matrix, for 1e5 samples and more. None, or n_samples - 1 and more: all pairs.
     cell_weights
         Positive weights v, such as cell volumes, of the distances: |f - g|^2 is the sum of v_i (f_i - g_i)^2. They may
         have the fields' shape. In a `ManifoldModel`, None means those of the decoder.

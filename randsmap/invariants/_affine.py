@@ -384,8 +384,8 @@ def project_bounds(
     -----
     f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found by Newton's method
     on the convex dual, with a bracketing search behind it: expected O(M) (L. Condat, Math. Program. 158, 2016). Totals
-    that share no cells are so many problems of this kind. Totals that do have one multiplier each: a semismooth Newton
-    method whose line search is the problem of one total (J. Sun, J. Optim. Theory Appl. 94, 1997).
+    that share no cells are independent problems of this kind. Totals that share cells have one multiplier each, by a
+    semismooth Newton method whose line search is the problem of one total (J. Sun, J. Optim. Theory Appl. 94, 1997).
 
     Examples
     --------

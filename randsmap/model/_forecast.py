@@ -176,7 +176,7 @@ def _decoded(model: Any, latents: _Values, start: Any) -> Any:
 
 
 def _tuned(settings: list[list[Bunch]], farthest: int, given: Any) -> tuple[int, _Make]:
-    """The setting and the regressor, unless it is given, whose held-out forecasts are best over a few steps ahead."""
+    """The setting and the regressor, unless it is given, of the best cross-validation errors a few steps ahead."""
     farthest = min(farthest, max((turn.windows >= 0).sum(axis=1).max() - turn.lag for turn in settings[0]))  # these go
     at = np.unique(np.geomspace(1, farthest, 8).round().astype(int)) - 1
     scores: dict[Any, float] = {}
@@ -241,12 +241,12 @@ class LatentForecast(FieldOutputMixin, Model):
     ----------
     model
         With `transform` and `inverse_transform`. It is cloned, and fitted unless it is fitted already: errors of fields
-        that it has seen may be too small (a warning). None: `POD` of at most 60 modes, by held-out forecasts.
+        of its fit may be too small (a warning). None: `POD` of at most 60 modes, by cross-validation.
     regressor
         From states to rates (see Notes); cloned. None: the best of linear and quadratic functions and kernels.
     lag
         Number of fields that determine the next one: 2 for waves, whose field alone does not tell the direction.
-        "auto": 1, 2 or 3, by held-out forecasts, each field more for a tenth less error at least.
+        "auto": 1, 2 or 3, by cross-validation: one more field must lower the error by a tenth.
 
     Attributes
     ----------

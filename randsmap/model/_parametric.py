@@ -58,7 +58,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     n_features_in_ : int
         p, number of parameters.
     held_out_ : HeldOutErrors or None
-        Held-out errors of `tuning.choose_parametric`, as of `ManifoldModel`. None after `fit`.
+        Cross-validation errors of `tuning.choose_parametric`, as of `ManifoldModel`. None after `fit`.
 
     Notes
     -----

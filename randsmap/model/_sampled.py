@@ -146,7 +146,7 @@ def _sketch(decode: _Map, jacobian: _Map, Y: _Values, M: int, rank: int) -> _Val
 def stencil(
     cells: ArrayLike, shape: int | Sequence[int], offsets: ArrayLike, *, boundary: str | Sequence[str] = "periodic"
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The neighbours of some cells of a grid: what a right-hand side in these needs, each cell once.
+    """The neighbours of some cells of a grid, each once, for a right-hand side in these cells.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def stencil(
 @model_texts
 @dataclass(eq=False, repr=False)
 class SampledModel:
-    """A reduced model dz/dt of df/dt = g(f) that evaluates g in some cells only, at a cost without M.
+    """A reduced model dz/dt of df/dt = g(f) that evaluates g in some cells only, at a cost independent of M.
 
     Use it for local equations in many cells; `sample_cells` selects the cells. If g is not local, evaluate it in
     all cells and use the `jvp` of the encoder.
@@ -240,7 +240,8 @@ class SampledModel:
     Warns
     -----
     UserWarning
-        If a velocity decodes more values than a whole field has, and how expensive rhs must be for that to pay.
+        If a velocity decodes more values than a whole field has; the message states from which cost of rhs on this is
+        faster.
 
     Notes
     -----

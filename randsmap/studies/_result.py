@@ -85,7 +85,7 @@ class StudyResult:
     name, title, section : str
         Name on the command line, title, and section of the paper.
     notes, cuts : list of str
-        Readings of the paper and caveats, and what this run leaves out of the full study.
+        Interpretations of the paper, caveats, and what this run leaves out of the full study.
     options : dict
         Arguments of the run: runs, seed, feature_seed, quick, split, ... (JSON values).
     command, date, version : str
@@ -450,7 +450,7 @@ def write_markdown(result: StudyResult, path: Path) -> None:
         header, *body = map(markdown_row, texts)
         lines += [f"### {title}", "", header, "| --- " * len(texts[0]) + "|", *body, ""]
     lines += [f"{text}  " for text in legend(result.rows)]
-    lines += ["", "Readings and caveats:", "", *(f"- {note}" for note in result.notes), ""]
+    lines += ["", "Interpretation of the paper, and caveats:", "", *(f"- {note}" for note in result.notes), ""]
     write_atomically(path, lambda file: file.write("\n".join(lines).encode()))
 
 

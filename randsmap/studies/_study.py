@@ -121,7 +121,7 @@ class Study:
     conserves : bool, default=True
         Whether the fields have a common mass.
     notes : tuple of str, default=()
-        Readings of the paper and caveats, a sentence each.
+        Interpretations of the paper and caveats, a sentence each.
     data_options, quick_options : dict
         Arguments of `make_data`, and those that a quick run changes.
     quick_sizes : tuple or None, default=None

@@ -44,9 +44,9 @@ _RANGES = {"slope": (0.5, 50.0), "length_scale": (0.05, 2.0), "max_frequency": (
 
 
 def default_values(parameter: str, n_values: int = 10) -> list[float]:
-    """Values to try for a parameter of a feature map or kernel, equal ratios apart.
+    """Values to try for a parameter of a feature map or kernel, in geometric progression.
 
-    They span what fits latent coordinates of unit spread, such as those of `DiffusionMaps`.
+    They suit latent coordinates of unit standard deviation, such as those of `DiffusionMaps`.
 
     Parameters
     ----------
