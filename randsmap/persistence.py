@@ -101,8 +101,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     Raises
     ------
     sklearn.exceptions.NotFittedError, TypeError, OSError
-        If the model is not fitted, a part or a parameter needs a pickle (the message names it), or the file cannot be
-        written.
+        If the model is not fitted, a part or parameter (named) needs a pickle, or the file cannot be written.
 
     {example}
     """

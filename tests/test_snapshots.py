@@ -375,7 +375,7 @@ def test_labels_are_read_in_the_dialects_of_tables(tmp_path, text, key, warning)
     ]
     labels, told = read_text(tmp_path / "a.csv", "# runs\nrun #1\nrun #1 # again\nrun #2\n", read_labels, n=3)
     assert labels.tolist() == ["run #1", "run #1", "run #2"] and "is taken for a comment, not" in told
-    with pytest.raises(ValueError, match=r"a.csv\[1\] is '', which is no label"):
+    with pytest.raises(ValueError, match=r"a.csv\[1\] is '', no label"):
         read_text(tmp_path / "a.csv", ",run\n0,a\n1,\n2,b\n", read_labels, n=3)
     with pytest.raises(ValueError, match="2 columns of labels"):
         read_text(tmp_path / "a.csv", "x,a\ny,a\nz,b\n", read_labels, n=3)

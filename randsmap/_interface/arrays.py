@@ -93,9 +93,7 @@ def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str
         if isinstance(X, Table) and not any(a != b and a in known for a, b in zip(here, known)):
             others = [f"{a!r} for {b!r}" for a, b in zip(here, known) if a != b]
             if others:  # a text may call its columns otherwise
-                warn_caller(
-                    f"{name} has columns with other names than in fit, used in their order: {', '.join(others[:3])}"
-                )
+                warn_caller(f"{name} has columns of other names than fit, used by place: {', '.join(others[:3])}")
             return
         _check_index(np.array(here), known, f"{what}: {name} has other columns")
         return
@@ -380,9 +378,7 @@ def as_labels(labels: Any, name: str = "groups") -> NDArray[Any]:
         wrong = _NO_LABELS & {*map(str.strip, map(str, words))}
         for k, label in enumerate(labels.ravel() if wrong else ()):
             if str(label).strip() in wrong:
-                raise ValueError(
-                    f"{name}[{k}] is '{label}', which is no label: give these samples a group, or leave them out"
-                )
+                raise ValueError(f"{name}[{k}] is '{label}', no label: give these samples a group, or leave them out")
     if labels.dtype == object:
         try:
             np.unique(labels)

@@ -44,12 +44,11 @@ RELATED = [
 
 def with_see_also(name: str, thing: Any) -> Any:
     """The public object of this name, whose docstring lists what belongs with it, in front of notes and examples."""
-    found = [(names.split(), guides.split()) for names, guides in RELATED if name in names.split()]
-    text = inspect.getdoc(thing)
+    found, text = [each for each in RELATED if name in each[0].split()], inspect.getdoc(thing)
     # pages of the site have a list with summaries
     if found and text and "\nSee Also\n" not in text and "sphinx" not in sys.modules:
-        others = dict.fromkeys(other for names, _ in found for other in names if other != name)
-        guides = ", ".join(f"docs/{guide}.md" for _, each in found for guide in each)
+        others = dict.fromkeys(other for names, _ in found for other in names.split() if other != name)
+        guides = ", ".join(dict.fromkeys(f"docs/{guide}.md" for _, each in found for guide in each.split()))
         section = f"See Also\n--------\n{', '.join(others)}\nGuides: {guides}\n\n"
         thing.__doc__ = re.sub(r"^(?=(Notes|References|Examples)\n---)", section, text, count=1, flags=re.MULTILINE)
     return thing

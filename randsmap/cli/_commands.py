@@ -547,13 +547,13 @@ def _kernels(n, model):
 def info(arguments):
     path, found = arguments.model, randsmap.load(arguments.model)
     if isinstance(found, randsmap.FrozenDecoder):
-        facts, parts = _facts_of_image(found), []
+        facts, parts = dict(_facts_of_image(found)), []
     else:
         version = randsmap.persistence.read_archive(path)[0]["randsmap"]
-        facts = [("model", f"{type(found).__name__} of randsmap {version}, {os.path.getsize(path)} bytes")]
-        facts += _facts_of_model(found)
-        parts = list(randsmap.reports.settings(found)) or [(repr(found), [])]
-    for name, text in (facts := dict(facts)).items():
+        facts = {"model": f"{type(found).__name__} of randsmap {version}, {os.path.getsize(path)} bytes"}
+        facts, parts = facts | dict(_facts_of_model(found)), list(randsmap.reports.settings(found))
+        parts = parts or [(repr(found), [])]
+    for name, text in facts.items():
         tell(f"{painted(f'{name:<14}', 'bold')}  {text}")
     for what, table in parts:
         tell("\n  ".join([painted(what, "bold"), *(f"{name}: {value}" for name, value in table[1:])]))
@@ -674,8 +674,8 @@ def _model_and_data(arguments):
 def _read_fields(arguments, model):
     """The input file as fields (n, M) or (n, *shape) for a fitted model, with their labels."""
     M, shape = model.n_features_in_, model.field_shape_
-    cells = f"{M} cells (columns)" if len(shape) == 1 else f"the shape {shape}"
-    given = _read(arguments, partial(read_array, fields=True), ((M,), shape), f"snapshots must have {cells}")
+    cells = f"snapshots must have {f'{M} cells (columns)' if len(shape) == 1 else f'the shape {shape}'}"
+    given = _read(arguments, partial(read_array, fields=True), ((M,), shape), cells)
     if len(given) == M:  # a square array, which fits with and without --transpose
         warn_of_columns(given, arguments.input, arguments.transpose)
     return given
@@ -689,9 +689,9 @@ def _read(arguments, read, shapes, expectation):
         refuse_other_dimensions(given.shape, str(path))
     if given.shape[1:] in shapes:
         return given
-    hint = _other_array(arguments, "input", "key")
-    if given.size == shapes[0][0] * (len(given) if arguments.transpose else given.shape[-1]):
-        hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
+    hint = f". They do with{'out' if arguments.transpose else ''} --transpose"
+    if given.size != shapes[0][0] * (len(given) if arguments.transpose else given.shape[-1]):
+        hint = _other_array(arguments, "input", "key")
     raise ValueError(f"{path}: the {expectation}, as those of the model, got shape {given.shape}{hint}")
 
 
@@ -738,8 +738,8 @@ def _groups_of(arguments, snapshots):
         labels = labels.squeeze()
     if labels.shape != (n,):
         got = f"{len(labels)} labels" if labels.ndim == 1 else f"an array of shape {labels.shape}"
-        hint = _other_array(arguments, "groups", "groups_key")
-        raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}{hint}")
+        got += _other_array(arguments, "groups", "groups_key")
+        raise ValueError(f"{path} must hold one label for each of the {n} snapshots, got {got}")
     check_samples(**{f"snapshots of {arguments.input}": snapshots, f"labels of {path}": labels})
     labels = np.asarray(labels)
     if len(np.unique(labels)) < 2:

@@ -165,9 +165,7 @@ def fit_estimator(
         if d > M and given.if_common and not found.matrix.shape[1]:
             mass = InvariantParameters(invariants="mass", invariant_tol=1e-4)
             if common_values(X, RunningInvariants.of(mass, d))[0] is not None:
-                raise ValueError(
-                    "all rows of X have one sum, and those of y differ. If this is right, pass invariants=None"
-                )
+                raise ValueError("all rows of X have one sum, those of y differ. Is this right? Pass invariants=None")
         return found
     except ValueError as error:
         if d <= M:

@@ -119,9 +119,7 @@ class QuantileRegistration(Registration, Model):
         common = common_values(F := self._nonnegative(F), given, dtype)[0]
         if not first:
             if common is None:
-                raise ValueError(
-                    "all fields before have one mass, these have others: start with fields of different masses"
-                )
+                raise ValueError("all fields before have one mass, these differ: start with fields of different masses")
             return
         if common is None:
             weights = np.ones(F.shape[1]) if given.cell_weights is None else given.cell_weights

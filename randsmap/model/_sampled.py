@@ -240,8 +240,7 @@ class SampledModel:
     Warns
     -----
     UserWarning
-        If a velocity decodes more values than a whole field has; the message states from which cost of rhs on this is
-        faster.
+        If a velocity decodes more values than a whole field has; the message states for which rhs this is faster.
 
     Notes
     -----
