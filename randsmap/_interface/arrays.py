@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+from sklearn.utils.validation import validate_data as sklearn_validate
 
 from randsmap._interface.callers import warn_caller
 from randsmap._interface.labels import axes_of, check_equal, comparable, index_of
@@ -57,8 +58,7 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
 
     On reset `n_features_in_` and `feature_names_in_` are set, else X is compared with them. A row takes a short path.
     """
-    if min_samples is None:
-        min_samples = int(reset)
+    min_samples = int(reset) if min_samples is None else min_samples
     if not reset and type(X) is np.ndarray and X.dtype is _FLOAT and X.ndim == 2 and len(X) >= min_samples:
         known = X.shape[1] == getattr(estimator, "n_features_in_", 0) and not hasattr(estimator, "feature_names_in_")
         if known and X.flags.c_contiguous and X.flags.aligned and in_domain(X):
@@ -82,8 +82,6 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
 
 def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str) -> None:
     """Set `n_features_in_` and `feature_names_in_`, or compare with them; labels that are no text are also names."""
-    from sklearn.utils.validation import validate_data as sklearn_validate
-
     index = index_of(X, -1)
     names = index if index is not None and comparable(index)[0] != "range" else None
     known = getattr(estimator, "feature_names_in_", ())
@@ -98,7 +96,11 @@ def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str
         _check_index(np.array(here), known, f"{what}: {name} has other columns")
         return
     of_others = hasattr(X, "columns") and not hasattr(X, "iloc")  # polars' and the like
-    sklearn_validate(estimator, X if of_others else valid, reset=reset, skip_check_array=True)
+    if reset and not of_others:  # scikit-learn would look for the data frames of each package that is installed
+        estimator.n_features_in_ = valid.shape[1]
+        vars(estimator).pop("feature_names_in_", None)
+    else:
+        sklearn_validate(estimator, X if of_others else valid, reset=reset, skip_check_array=True)
     if names is not None and reset:
         estimator.feature_names_in_ = np.array(list(map(str, names)), dtype=object)
 
