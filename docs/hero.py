@@ -75,7 +75,7 @@ def mass_errors(ax):
         print(f"{name}: {worst[0]:.0e} to {max(worst):.0e}")
         ax.loglog(distances, worst, color=color, lw=1.5)
         ax.annotate(name, (distances[8], worst[8]), (0, 8), textcoords="offset points", color=color, fontsize=7)
-    ax.set(xlabel="distance from the mean, standard deviations", ylabel="relative mass error")
+    ax.set(xlabel="distance from the mean, standard deviations", ylabel="relative mass error", ylim=(None, 1e2))
     ax.set_title("Largest mass error at 500 points", fontsize=8)
 
 

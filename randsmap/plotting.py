@@ -245,7 +245,7 @@ def plot_comparison(
     label: str | None = None,
     ax: Axes | Sequence[Axes] | None = None,
 ) -> list[Artist]:
-    """A true field, the decoded one and their difference, side by side.
+    """A reference field, the decoded field and its error, side by side.
 
     Parameters
     ----------
@@ -255,18 +255,18 @@ def plot_comparison(
     label : str, default=None
         Name of the field.
     ax : matplotlib Axes, or a sequence of them, default=None
-        For lines two, for the fields and for the difference, or one for both. For planes and meshes three: truth and
-        decoded, in one colour scale, and the difference. By default those of a new figure.
+        For lines two, for the fields and for the error, or one for both. For planes and meshes three: reference and
+        decoded field, in one colour scale, and the error. By default those of a new figure.
 
     Returns
     -------
     list of three matplotlib artists
-        Of truth, decoded and difference.
+        Of reference, decoded field and error (decoded less reference).
 
     Examples
     --------
     >>> from randsmap.plotting import plot_comparison
-    >>> truth, decoded, difference = plot_comparison([0.0, 1.0, 0.5], [0.1, 0.9, 0.5], label="density")
+    >>> reference, decoded, error = plot_comparison([0.0, 1.0, 0.5], [0.1, 0.9, 0.5], label="density")
     """
     truth, decoded, _ = _plot_values({"truth": truth, "decoded": decoded}, shape, mesh)
     place: dict[str, Any] = {"positions": positions, "mesh": mesh, "extent": extent, "origin": origin}
