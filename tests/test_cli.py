@@ -1106,7 +1106,10 @@ def test_bounds_and_weights_that_do_not_fit_are_told(tmp_path, weighted, snapsho
     assert "--cell-weights-key names an array of the file of --cell-weights, which is missing" in message
     with pytest.raises(SystemExit):
         run("fit", tmp_path / "W.npy", *out, "--bounds", "low", "1")
-    assert "--bounds: a number or none, got 'low'" in capsys.readouterr().err
+    assert "--bounds: expected a number or none, got 'low'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run("fit", tmp_path / "W.npy", *out, "--trials", "many")
+    assert "--trials: expected a number, got 'many'" in capsys.readouterr().err
     assert run("fit", tmp_path / "F.npy", *out) == 0
     capsys.readouterr()
     assert run("evaluate", tmp_path / "m", tmp_path / "F.npy") == 0

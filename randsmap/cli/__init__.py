@@ -242,11 +242,11 @@ _STUDY_TEXT = (
 
 _EVERYWHERE = {
     "--quiet": "print nothing but warnings and errors, and show no progress",
-    "--verbose": "print more: all parts of a median, all digits",
+    "--verbose": "fit: also print all parts of a median decoder, and how the error was found",
     "--json": "print the results as one JSON object, relative errors as fractions",
     "--debug": "show the traceback of an error",
 }
-_KEY = "array of that file, where it has several"
+_KEY = "array of that file, if it has several"
 
 
 def _input(what, metavar, text):
@@ -306,11 +306,11 @@ _FIT = {
     "# Model": "",
     "--components D": "largest number of latent coordinates (with --features etc. their number; default: estimated "
     "from the spectrum of diffusion maps)",
-    "--invariants": "what every decoded field keeps exactly: the mass (sum of the cells), nothing, or (auto, the "
-    "default) the mass where it is the same in all snapshots",
+    "--invariants": "what every decoded field satisfies exactly: the mass (sum of the cells), nothing, or (auto, "
+    "the default) the mass if it is the same in all snapshots",
     "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
-    "--cell-weights FILE": "One positive number per cell, in a file as of the snapshots: the mass is the sum of the "
-    "cells by these, and errors are measured in their norm.",
+    "--cell-weights FILE": "A file as of the snapshots, with one number per cell: the mass is the weighted sum of the "
+    "cells, and errors are measured in the weighted norm.",
     "--cell-weights-key NAME": _KEY,
     "--alpha A": "(diffusion maps; default %(default)s)",
     "# Search": "",
@@ -333,13 +333,13 @@ _FIT = {
 _FREEZE = {
     **_MODEL,
     "--out FILE": "image to write, such as model.rsm",
-    "--precision": "of the coefficients (default float64); invariants hold as exactly in both",
+    "--precision": "of the coefficients (default float64); invariants are equally exact in both",
     "--tol TOL": "relative L2 error that decoded fields may have, for fewer numbers, or of a table (default 1e-7)",
     "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
     "--latents FILE": "latents such as will be decoded, for --tol and --table of models that do not know theirs (POD)",
-    "--error-bar": "with what says how far fields may be off (randsmap_error in C)",
-    "--distil N": "not the decoder but one of N kernels, fitted to what the decoder decodes (at --latents, or all over "
-    "the training latents), whose error is printed: for decoders that do not freeze, or for less work than a blend",
+    "--error-bar": "keep the error bar of the fields (randsmap_error in C)",
+    "--distil N": "instead of the decoder one of N kernels that is fitted to its fields (at --latents, or all over the "
+    "training latents), whose error is printed: for decoders that cannot be frozen, or that are slow, as blends are",
 }
 # command -> (summary, description, options; none if there are commands below it), in the order of use
 _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
@@ -359,8 +359,8 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     ),
     "report": (
         "a page of pictures and tables on a model and snapshots",
-        "Write one HTML file on what a model makes of snapshots: embedding, errors, worst fields, mass, leverage (how "
-        "far the snapshots are from those of the fit), and what was tuned. Needs the extra studies.",
+        "Write one HTML file on a model and snapshots: embedding, errors, worst fields, mass, leverage (how far the "
+        "snapshots are from those of the fit), and tuned parameters. Needs the extra studies.",
         {
             **_MODEL,
             **_FIELDS,
@@ -375,7 +375,7 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     ),
     "info": (
         "what a model file or an image holds",
-        "Print the shapes of fields and latents, what is kept exactly, errors, and how a model was found.",
+        "Print the shapes of fields and latents, enforced invariants and bounds, errors, and the fitted parameters.",
         {"model FILE": "model of `randsmap fit` or image of `randsmap freeze`"},
     ),
     "encode": (
@@ -396,7 +396,7 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "freeze": (
         "an image of a model, for loops in C and other languages",
         "Write a model as one file that randsmap.h opens in C, C++ and Fortran (randsmap config), and randsmap.load in "
-        "Python: it decodes to the bits of a one-row call of the model, and encodes.",
+        "Python. Decoded fields have the bits of a one-row call of the model. The image also encodes.",
         _FREEZE,
     ),
     "export": ("a decoder in the format of other programs", None, {}),
@@ -484,7 +484,7 @@ _EXAMPLES = {
 def _seed(text):
     number = int(text)
     if not 0 <= number < 1 << 32:  # the seeds that NumPy's generators of both kinds have
-        raise argparse.ArgumentTypeError(f"a number from 0 to 2**32 - 1, got {text}")
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 2**32 - 1, got {text}")
     return number
 
 
@@ -494,7 +494,7 @@ def _bound(text):
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"a number or none, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected a number or none, got {text!r}") from None
 
 
 def _labels(text):
@@ -505,7 +505,7 @@ def _count_or_fraction(text):
     for number in (int, float):
         with contextlib.suppress(ValueError):
             return number(text)
-    raise argparse.ArgumentTypeError(f"a count (500) or a multiple of the samples (0.25), got {text!r}")
+    raise argparse.ArgumentTypeError(f"expected a count (500) or a multiple of the samples (0.25), got {text!r}")
 
 
 _TYPES = {
@@ -569,6 +569,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message):
         sign = painted(f"{self.prog}: error:", "red", sys.stderr)
+        message = re.sub("invalid (int|float|_seed) value:", "expected a number, got", message)
         self.exit(2, f"{sign} {message}\nsee {self.prog} --help\n")
 
 

@@ -792,7 +792,7 @@ def _write_fields(arguments, decode, X, shape):
         coverage = {} if arguments.coverage is None else {"coverage": arguments.coverage}
         decode = partial(decode, return_error=True, **coverage)
     elif arguments.coverage is not None:
-        raise ValueError("--coverage is that of the errors: give --error FILE")
+        raise ValueError("--coverage is the probability of the errors: give --error FILE")
     errors = []
 
     def fill(fields):
