@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import randsmap
 from randsmap._linalg import distances as _distances
 from randsmap._linalg.distances import (
+    fill_pairs,
     gaussian_in_place,
     gaussian_kernel,
     kernel_sums,
@@ -71,6 +72,19 @@ def test_rectangular(n, m, dim):
     check_close(squared_distances(X, Z), oracle(X, Z), dim)
     K = gaussian_kernel(X, Z, epsilon=2 * dim**0.5)
     np.testing.assert_allclose(K, np.exp(-oracle(X, Z) / (4 * dim)), rtol=0, atol=(dim + 1024) * EPS)
+
+
+def test_bits_do_not_depend_on_other_rows():
+    """Few rows are packed themselves, for many the others are; and X itself is centred by other calls."""
+    rng = np.random.default_rng(0)
+    for dim in (17, 400, 900):
+        X, Z = rng.normal(size=(500, dim)), rng.normal(size=(300, dim))
+        for scale in (0.0, 1 / dim, 1e3):
+            out = fill_pairs(X, Z, scale, np.empty((500, 300)))
+            for n in (9, 40, 192, 193):
+                assert np.array_equal(fill_pairs(X[:n], Z, scale, np.empty((n, 300))), out[:n])
+    D = squared_distances(rng.normal(size=(250, 3000)))
+    assert np.array_equal(D, D.T)
 
 
 def test_instruction_levels(level, tmp_path):

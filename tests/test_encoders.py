@@ -600,7 +600,7 @@ def test_memory(tmp_path):
         import tracemalloc
         import numpy as np
         import randsmap
-        from randsmap._kernels.distances import workspace_size
+        from randsmap._kernels.distances import tasks
         randsmap.set_num_threads(2)
         n, n_cells = 600, 2000  # the proportions of 3000 samples of 10000 cells
         X = np.random.default_rng(0).random((n, n_cells))
@@ -611,13 +611,14 @@ def test_memory(tmp_path):
         encoder = randsmap.DiffusionMaps(2).fit(X)
         peak = tracemalloc.get_traced_memory()[1]
         # scratch of two threads: it grows with neither n nor n_cells * n
-        scratch = 2 * 8 * workspace_size(n_cells, False)
+        scratch = 2 * 8 * tasks(n, n_cells, True)[1]
         # either the kernel and the scratch, or later the copy of the data
         assert peak - before <= max(X.nbytes, 8 * n * n + scratch) + 2e6, peak - before
         tracemalloc.reset_peak()
         before = tracemalloc.get_traced_memory()[0]
         encoder.transform(np.broadcast_to(X[:1], (1500, n_cells)))
         peak = tracemalloc.get_traced_memory()[1] - before
+        scratch = 2 * 8 * tasks(1500, n_cells, False)[1]
         assert peak <= 1500 * n_cells * 8 + scratch + 4e6, peak
     """)
     )

@@ -96,7 +96,7 @@ def fill_pairs(
     def task(i, work):
         _kernels.panel(i, X, X_centred, X_norms, Z, Z_centred, Z_norms, centre, kernel, slopes, scale, work, out)
 
-    _for_panels(task, X, few_rows)
+    _for_panels(task, X, Z is None)
     return out
 
 
@@ -142,7 +142,7 @@ def kernel_sums(X: _Values, points: CentredPoints, weights: _Values, epsilon: fl
     def task(i, work):
         _kernels.nystrom_panel(i, X, *points, scale, weights, work, sums)
 
-    _for_panels(task, X, len(X) <= _kernels.FEW)
+    _for_panels(task, X)
     return sums
 
 
@@ -155,7 +155,7 @@ def kernel_rows(X: _Values, points: CentredPoints, epsilon: float) -> _Values:
     def task(i, work):
         _kernels.panel(i, X, X, X_norms, rows, rows, norms, None, _kernels.GAUSSIAN, False, scale, work, K)
 
-    _for_panels(task, X, len(X) <= _kernels.FEW)
+    _for_panels(task, X)
     return K
 
 
@@ -186,8 +186,8 @@ def pairs_within(
     """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them. Returns the rows i
     (ascending), the columns j (ascending within a row) and the squared distances."""
     nothing = np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
-    parts = [nothing] * (-(-len(X) // _kernels.PANEL) + 1)  # of each panel, and one more so that there is one
-    guess = [64 * _kernels.PANEL]  # pairs of a panel; grows with what is found
+    parts = [nothing] * (_kernels.tasks(*X.shape, False)[0] + 1)  # of each task, and one more so that there is one
+    guess = [64 * _kernels.PANEL]  # pairs of a task; grows with what is found
 
     def task(t, work):
         found = guess[0]
@@ -202,17 +202,16 @@ def pairs_within(
         order = np.argsort(i[:found], kind="stable")
         parts[t] = i[order], j[order], d[order]
 
-    _for_panels(task, X, len(X) <= _kernels.FEW)
+    _for_panels(task, X)
     i, j, d = (np.concatenate(part) for part in zip(*parts))
     return i, j, d
 
 
-def _for_panels(task, X, few_rows):
-    """task(i, work) for each panel of the rows X; `work` is scratch of the thread's own."""
-    n, dim = X.shape
-    size, n_panels = _kernels.workspace_size(dim, few_rows), -(-n // _kernels.PANEL)
-    if n_panels == 1 and (few_rows or dim <= _kernels.DIRECT_DIM):  # no threads, no BLAS: in a hurry
-        task(0, np.empty(size))
+def _for_panels(task, X, symmetric=False):
+    """task(i, work) for each of `_kernels.tasks` of the rows X; `work` is scratch of the thread's own."""
+    n_tasks, size = _kernels.tasks(*X.shape, symmetric)
+    if n_tasks == 1:  # in a hurry
+        task(0, empty_aligned((size,)))
         return
     free = []  # used again by the next task, so that its pages are mapped once
 
@@ -220,12 +219,11 @@ def _for_panels(task, X, few_rows):
         try:
             work = free.pop()
         except IndexError:
-            work = np.empty(size)
+            work = empty_aligned((size,))
         task(i, work)
         free.append(work)
 
-    with _parallel.blas_threads(1):
-        _parallel.parallel_for(with_workspace, n_panels)
+    _parallel.parallel_for(with_workspace, n_tasks)
 
 
 def gaussian_of_data(X: _Values | Rows, epsilon: float | None, epsilon_scale: float) -> tuple[_Values, float]:

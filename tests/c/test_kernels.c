@@ -201,6 +201,19 @@ static void test_distances(void)
                       sum_error(M));
                 CHECK(t[j * m + i] == tile[i * ld + j]);
             }
+        double *packed = zeros((n + RK_PACKED) * M), *centred = zeros(n * M), *norms = zeros(n), *again = zeros(n);
+        for (int shifted = 0; shifted < 2; shifted++) {
+            k->pack(Z, n, M, shifted ? c : NULL, packed, norms);
+            k->center(Z, n, M, c, centred, again);
+            k->products(X, m, packed, n, M, tile, ld);
+            for (ptrdiff_t j = 0; j < n; j++) {
+                CHECK(!shifted || norms[j] == again[j]);
+                for (ptrdiff_t i = 0; i < m; i++)
+                    CLOSE(tile[i * ld + j], dot(X + i * M, (shifted ? centred : Z) + j * M, M), sum_error(M));
+            }
+        }
+        free(packed), free(centred), free(norms), free(again);
+        k->direct_rows(X, m, Z, n, M, tile, ld);
         k->weighted_sums(tile, ld, m, n, W, n, 3, s);
         for (ptrdiff_t i = 0; i < m; i++)
             for (ptrdiff_t p = 0; p < 3; p++)
@@ -269,7 +282,9 @@ static void test_distances(void)
     free(x), free(mean), free(mean_slope);
 
     double *K = uniforms(n * n, -1, 1), *V = uniforms(4 * n, -1, 1), *Y = zeros(4 * n);
-    k->reflect(K, n, n);
+    for (ptrdiff_t i = 0; i < n; i++)
+        for (ptrdiff_t j = 0; j < i; j++)
+            K[i * n + j] = K[j * n + i];
     k->symmetric_product(K, n, 0, 21, V, 4, Y);
     k->symmetric_product(K, n, 21, n, V, 4, Y);
     for (ptrdiff_t q = 0; q < 4; q++)

@@ -1,7 +1,7 @@
-"""Squared Euclidean distances and radial kernels in panels of PANEL_ROWS rows.
+"""Squared Euclidean distances and radial kernels in tiles of at most PANEL_ROWS rows.
 
-A panel is one task; panels do not depend on the number of threads. GEMM must be limited to one
-thread by the caller while panels run in parallel.
+A task is a block of rows X or, of X against itself, a block of columns from the diagonal down and its mirror image. Tasks
+do not depend on the number of threads.
 """
 
 cdef const rk_distances_table *table = rk_distances_select()
@@ -13,39 +13,73 @@ DIRECT_DIM = RK_DIRECT_DIM
 FEW = FEW_ROWS
 
 
-def workspace_size(Py_ssize_t dim, bint few_rows):
-    """Number of float64 that `panel` and `nystrom_panel` need as `work`."""
+cdef inline Py_ssize_t task_rows(Py_ssize_t n, Py_ssize_t dim, bint symmetric) noexcept nogil:
+    """Rows of a task: as many as the scratch holds, and sixteen tasks if they are not short."""
+    if symmetric or dim <= RK_DIRECT_DIM or n <= PANEL_ROWS:
+        return PANEL_ROWS
+    cdef Py_ssize_t rows = min(<Py_ssize_t> LONGEST_TASK, SCRATCH // dim, n // 16)
+    return max(PANEL_ROWS, (rows + PANEL_ROWS - 1) // PANEL_ROWS * PANEL_ROWS)
+
+
+def tasks(Py_ssize_t n, Py_ssize_t dim, bint symmetric):
+    """Number of tasks of n rows X, and of float64 that each needs as `work`."""
+    cdef Py_ssize_t rows = task_rows(n, dim, symmetric), count = (n + rows - 1) // rows
     if dim <= RK_DIRECT_DIM:
-        return PANEL_ROWS * (TILE_STRIDE + dim) + dim * TILE_STRIDE
-    if few_rows:
-        return FEW_ROWS * (TILE_STRIDE + dim)
-    return PANEL_ROWS * TILE_STRIDE + 2 * PANEL_ROWS * (dim + 1)
+        return count, PANEL_ROWS * (TILE_COLUMNS + PADDING + dim) + dim * (TILE_COLUMNS + PADDING)
+    if n <= FEW_ROWS and not symmetric:
+        return count, FEW_ROWS * (TILE_COLUMNS + PADDING + dim)
+    return count, 2 * PANEL_ROWS * (PANEL_ROWS + PADDING) + (PANEL_ROWS + rows) * (dim + 1)
+
+
+cdef const double *pack_columns(const Pairs *pairs, Py_ssize_t j0, Py_ssize_t n, double *work) noexcept nogil:
+    """Make ready what the tiles of the columns j0 + j, j < n <= PANEL_ROWS, share, in `work`: the rows z packed or, if the
+    pairs are turned, rows x for all columns. Returns the squared norms of z."""
+    cdef Py_ssize_t dim = pairs.dim
+    cdef const Rows *z = &pairs.z
+    cdef const Rows *x = &pairs.x
+    cdef double *packed = work + PANEL_ROWS * pairs.stride
+    cdef double *norms = packed + PANEL_ROWS * dim
+    cdef double *rows = norms + PANEL_ROWS  # centred, and their norms
+    if not pairs.turned:
+        if z.centred:
+            table.pack(z.centred + j0 * dim, n, dim, NULL, packed, NULL)
+            return z.norms + j0
+        table.pack(z.raw + j0 * dim, n, dim, z.centre, packed, norms)
+        return norms
+    if not z.centred:
+        if j0 == 0:
+            table.pack(x.raw, pairs.n, dim, x.centre, packed, norms)
+        table.center(z.raw + j0 * dim, n, dim, z.centre, rows, rows + PANEL_ROWS * dim)
+        return rows + PANEL_ROWS * dim
+    if j0 == 0:
+        if not x.centred:
+            table.center(x.raw, pairs.n, dim, x.centre, rows, rows + PANEL_ROWS * dim)
+        table.pack(x.centred if x.centred else <const double *> rows, pairs.n, dim, NULL, packed, NULL)
+    return z.norms + j0
 
 
 cdef double *fill_tile(
-    const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m, Py_ssize_t j0, Py_ssize_t n, bint first, bint diagonal,
+    const Pairs *pairs, Py_ssize_t i0, Py_ssize_t m, Py_ssize_t j0, Py_ssize_t n, const double *nz, bint first,
     double *work, double *out, Py_ssize_t ldo,
 ) noexcept nogil:
-    """Tile of the pairs (i0 + i, j0 + j), i < m <= PANEL_ROWS, j < n <= TILE_COLUMNS; returns it.
-    Where the z rows must be centred first, n <= PANEL_ROWS.
+    """Tile of the pairs (i0 + i, j0 + j), i < m <= PANEL_ROWS, j < n <= pairs.width; returns it.
 
-    `work` holds what belongs to the rows i0.. from one call with `first` to the next.
-    `diagonal`: the tile's rows and columns are the same points. `out` (stride ldo), unless NULL, gets
-    the tile too; only for a Gaussian kernel by GEMM and off the diagonal.
+    `nz`: what `pack_columns` returned for these columns and this `work`, which holds what belongs to the rows of a
+    task, too, from the tiles with `first` on. `out` (stride ldo), unless NULL, gets the tile too; only for a Gaussian kernel
+    by products and off the diagonal.
     """
-    cdef Py_ssize_t dim = pairs.dim, j
+    cdef Py_ssize_t dim = pairs.dim, stride = pairs.stride, j
     cdef double *tile = work
+    cdef double *packed
     cdef double *rest
     cdef const double *x
     cdef const double *z
     cdef const double *nx
-    cdef const double *nz
-    cdef const double *x_exact
-    cdef const double *z_exact
     cdef double largest = 0
+    cdef bint gaussian = pairs.kernel == RK_GAUSSIAN and not pairs.slopes
 
     if pairs.differences:
-        rest = work + (PANEL_ROWS if dim <= RK_DIRECT_DIM else FEW_ROWS) * TILE_STRIDE
+        rest = work + (PANEL_ROWS if dim <= RK_DIRECT_DIM else FEW_ROWS) * stride
         x = pairs.x.raw + i0 * dim
         if pairs.z.raw:
             z = pairs.z.raw + j0 * dim
@@ -55,60 +89,45 @@ cdef double *fill_tile(
                 table.center(x, m, dim, pairs.x.centre, rest, NULL)
             x = rest
         if dim <= RK_DIRECT_DIM:
-            table.direct(x, m, z, n, dim, rest + PANEL_ROWS * dim, tile, TILE_STRIDE)
+            table.direct(x, m, z, n, dim, rest + PANEL_ROWS * dim, tile, stride)
         else:
-            table.direct_rows(x, m, z, n, dim, tile, TILE_STRIDE)
-        if pairs.kernel != RK_SQUARED_DISTANCE:
-            table.radial(pairs.kernel, pairs.slopes, tile, TILE_STRIDE, m, n, pairs.scale)
-        return tile
-
-    rest = work + PANEL_ROWS * TILE_STRIDE
-    if pairs.x.centred:
-        x, nx = pairs.x.centred + i0 * dim, pairs.x.norms + i0
+            table.direct_rows(x, m, z, n, dim, tile, stride)
     else:
-        if first:
-            table.center(pairs.x.raw + i0 * dim, m, dim, pairs.x.centre, rest,
-                         rest + PANEL_ROWS * dim)
-        x, nx = rest, rest + PANEL_ROWS * dim
-    rest += PANEL_ROWS * (dim + 1)
-    if diagonal:
-        z, nz = x, nx
-    elif pairs.z.centred:
-        z, nz = pairs.z.centred + j0 * dim, pairs.z.norms + j0
-    else:
-        table.center(pairs.z.raw + j0 * dim, n, dim, pairs.z.centre, rest,
-                     rest + PANEL_ROWS * dim)
-        z, nz = rest, rest + PANEL_ROWS * dim
-    if pairs.z.raw:
-        x_exact, z_exact = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
-    else:
-        x_exact, z_exact = x, z
-
-    if diagonal:
-        syrk(False, n, dim, 1.0, x, dim, 0.0, tile, TILE_STRIDE)
-        table.reflect(tile, TILE_STRIDE, n)
-    else:
-        gemm(False, True, m, n, dim, 1.0, x, dim, z, dim, 0.0, tile, TILE_STRIDE)
-    if pairs.kernel == RK_GAUSSIAN and not pairs.slopes:
-        for j in range(n):
-            largest = nz[j] if not nz[j] <= largest else largest
-        table.gaussian(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz, largest,
-                       pairs.scale, out, ldo)
-        if diagonal:
-            set_diagonal(tile, n, 1.0)
-        return tile
-    table.distances(tile, TILE_STRIDE, x_exact, m, z_exact, n, dim, nx, nz)
-    if diagonal:
-        set_diagonal(tile, n, 0.0)
+        packed = work + PANEL_ROWS * stride
+        rest = packed + PANEL_ROWS * (dim + 1)
+        if pairs.x.centred:
+            x, nx = pairs.x.centred + i0 * dim, pairs.x.norms + i0
+        elif pairs.turned:
+            x, nx = rest, rest + PANEL_ROWS * dim if pairs.z.centred else packed + PANEL_ROWS * dim
+        else:
+            j = 0 if pairs.symmetric else i0 % pairs.rows
+            x, nx = rest + j * dim, rest + pairs.rows * dim + j
+            if first:
+                table.center(pairs.x.raw + i0 * dim, m, dim, pairs.x.centre, <double *> x, <double *> nx)
+        if pairs.turned:
+            z, rest = pairs.z.centred + j0 * dim if pairs.z.centred else <const double *> rest, rest + PANEL_ROWS * (dim + 1)
+            table.products(z, n, packed, m, dim, rest, stride)
+            table.store_t(rest, stride, n, m, tile, stride)
+        else:
+            table.products(x, m, packed, n, dim, tile, stride)
+        if pairs.z.raw:  # the rows that distances are computed from again
+            x, z = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
+        else:
+            z = pairs.z.centred + j0 * dim
+        if gaussian:
+            for j in range(n):
+                largest = nz[j] if not nz[j] <= largest else largest
+            table.gaussian(tile, stride, x, m, z, n, dim, nx, nz, largest, pairs.scale, out, ldo)
+        else:
+            table.distances(tile, stride, x, m, z, n, dim, nx, nz)
+        if pairs.symmetric and i0 < j0 + n:
+            for j in range(m):
+                tile[j * stride + i0 - j0 + j] = 1 if gaussian else 0
+        if gaussian:
+            return tile
     if pairs.kernel != RK_SQUARED_DISTANCE:
-        table.radial(pairs.kernel, pairs.slopes, tile, TILE_STRIDE, m, n, pairs.scale)
+        table.radial(pairs.kernel, pairs.slopes, tile, stride, m, n, pairs.scale)
     return tile
-
-
-cdef inline void set_diagonal(double *tile, Py_ssize_t n, double value) noexcept nogil:
-    cdef Py_ssize_t j
-    for j in range(n):
-        tile[j * TILE_STRIDE + j] = value
 
 
 cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, ::1] centred,
@@ -125,12 +144,23 @@ cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, 
         rows.centre = &centre[0]
 
 
+cdef inline Pairs pairs_of(const double[:, ::1] X, int kernel, bint slopes, double scale, bint symmetric) noexcept:
+    """All of the pairs but their points."""
+    cdef Pairs pairs
+    pairs.n, pairs.dim = X.shape[0], X.shape[1]
+    pairs.kernel, pairs.slopes, pairs.scale, pairs.symmetric = kernel, slopes, scale, symmetric
+    pairs.differences = pairs.dim <= RK_DIRECT_DIM or (not symmetric and pairs.n <= FEW_ROWS)
+    pairs.turned = not (symmetric or pairs.differences) and pairs.n <= PANEL_ROWS
+    pairs.rows = task_rows(pairs.n, pairs.dim, symmetric)
+    pairs.width = TILE_COLUMNS if pairs.differences and not symmetric else PANEL_ROWS
+    pairs.stride = pairs.width + PADDING
+    return pairs
+
+
 cdef inline Pairs of_centred(const double[:, ::1] X, const double[:, ::1] Z_centred, const double[::1] Z_norms,
                              const double[::1] centre, int kernel, double scale) noexcept:
     """Pairs of rows X and of points known centred only."""
-    cdef Pairs pairs
-    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], kernel, False, scale
-    pairs.differences = pairs.dim <= RK_DIRECT_DIM or X.shape[0] <= FEW_ROWS
+    cdef Pairs pairs = pairs_of(X, kernel, False, scale, False)
     set_rows(&pairs.x, X, None, None, centre)
     set_rows(&pairs.z, None, Z_centred, Z_norms, centre)
     return pairs
@@ -147,64 +177,71 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
           const double[::1] X_norms, const double[:, ::1] Z, const double[:, ::1] Z_centred,
           const double[::1] Z_norms, const double[::1] centre, int kernel, bint slopes,
           double scale, double[::1] work, double[:, ::1] out):
-    """Rows of panel `index` of the kernel at scale D, or with `slopes` of twice its derivative by D.
+    """Task `index` of the kernel at scale D, or with `slopes` of twice its derivative by D.
 
-    Z None: X against itself; the panel then fills its rows from its diagonal on and the mirrored
-    columns. Centred rows may be None: they are then made block by block.
+    Z None: X against itself. Centred rows may be None: they are then made block by block.
     """
-    cdef Pairs pairs
-    cdef bint symmetric = Z is None, first = True
-    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0, n, m, n_rows = X.shape[0]
-    cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1], widest
+    cdef Pairs pairs = pairs_of(X, kernel, slopes, scale, Z is None)
+    cdef Py_ssize_t i0 = index * pairs.rows, i, m, j0, n, last, width
+    cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1]
+    cdef const double *nz = NULL
     cdef double *tile
     cdef double *fused
-    pairs.dim, pairs.kernel, pairs.slopes, pairs.scale = X.shape[1], kernel, slopes, scale
-    pairs.differences = pairs.dim <= RK_DIRECT_DIM or (not symmetric and n_rows <= FEW_ROWS)
+    cdef bint fusing = kernel == RK_GAUSSIAN and not slopes and not pairs.differences, corner = False
     set_rows(&pairs.x, X, X_centred, X_norms, centre)
-    if symmetric:
+    if pairs.symmetric:
         pairs.z = pairs.x
     else:
         set_rows(&pairs.z, Z, Z_centred, Z_norms, centre)
-    m = min(<Py_ssize_t> PANEL_ROWS, n_rows - i0)
-    # rows centred block by block may be long: narrow tiles keep the scratch small
-    widest = TILE_COLUMNS if pairs.z.centred or pairs.differences else PANEL_ROWS
     with nogil:
-        j0 = i0 if symmetric else 0
+        j0 = i0 if pairs.symmetric else 0
+        last = pairs.n if pairs.symmetric else min(i0 + pairs.rows, pairs.n)
         while j0 < n_columns:
-            n = m if symmetric and first else min(widest, n_columns - j0)
-            fused = NULL
-            if kernel == RK_GAUSSIAN and not slopes and not pairs.differences and not (symmetric and first):
-                fused = &out[i0, j0]
-            tile = fill_tile(&pairs, i0, m, j0, n, first, symmetric and first, &work[0], fused, ldo)
-            if fused == NULL:
-                table.store(tile, TILE_STRIDE, m, n, &out[i0, j0], ldo)
-            if symmetric and not first:
-                table.store_t(tile, TILE_STRIDE, m, n, &out[j0, i0], ldo)
-            first = False
+            n = min(pairs.width, n_columns - j0)
+            if not pairs.differences:
+                nz = pack_columns(&pairs, j0, n, &work[0])
+            i = i0
+            while i < last:
+                corner = pairs.symmetric and i < j0 + n
+                m = min(<Py_ssize_t> CORNER, j0 + n - i) if corner else min(<Py_ssize_t> PANEL_ROWS, last - i)
+                width = i + m - j0 if corner else n
+                fused = &out[i, j0] if fusing and not corner else NULL
+                tile = fill_tile(&pairs, i, m, j0, width, nz, j0 == 0 or pairs.symmetric, &work[0], fused, ldo)
+                if fused == NULL:
+                    table.store(tile, pairs.stride, m, width, &out[i, j0], ldo)
+                if pairs.symmetric:
+                    table.store_t(tile, pairs.stride, m, width, &out[j0, i], ldo)
+                i += m
+            if pairs.symmetric:
+                break
             j0 += n
 
 
 def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z_centred,
                   const double[::1] Z_norms, const double[::1] centre, double scale,
                   const double[:, ::1] weights, double[::1] work, double[:, ::1] sums):
-    """sums[i, p] = sum_j exp(-scale |x_i - z_j|^2) weights[p, j], rows of panel `index`.
+    """sums[i, p] = sum_j exp(-scale |x_i - z_j|^2) weights[p, j], rows of task `index`.
 
     The kernel itself is never stored beyond a tile.
     """
     cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_GAUSSIAN, scale)
-    cdef bint first = True
-    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, p, n_columns = Z_centred.shape[0]
-    cdef Py_ssize_t q = weights.shape[0], m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
+    cdef Py_ssize_t i0 = index * pairs.rows, last = min(i0 + pairs.rows, pairs.n), i, m
+    cdef Py_ssize_t j0 = 0, n, p, n_columns = Z_centred.shape[0], q = weights.shape[0]
+    cdef const double *nz = NULL
     cdef double *tile
     with nogil:
-        for p in range(m * q):
+        for p in range((last - i0) * q):
             (&sums[i0, 0])[p] = 0
         while j0 < n_columns:
-            n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(&pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
-            table.weighted_sums(tile, TILE_STRIDE, m, n, &weights[0, j0], n_columns, q,
-                                &sums[i0, 0])
-            first = False
+            n = min(pairs.width, n_columns - j0)
+            if not pairs.differences:
+                nz = pack_columns(&pairs, j0, n, &work[0])
+            i = i0
+            while i < last:
+                m = min(<Py_ssize_t> PANEL_ROWS, last - i)
+                tile = fill_tile(&pairs, i, m, j0, n, nz, j0 == 0, &work[0], NULL, 0)
+                table.weighted_sums(tile, pairs.stride, m, n, &weights[0, j0], n_columns, q, &sums[i, 0])
+                i += m
             j0 += n
 
 
@@ -212,23 +249,28 @@ def reach_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z
                 const double[::1] Z_norms, const double[::1] centre, const double[::1] x_reach,
                 const double[::1] z_reach, double[::1] work, Py_ssize_t[::1] rows,
                 Py_ssize_t[::1] columns, double[::1] values):
-    """Pairs of panel `index` whose squared distance is <= x_reach[i] or <= z_reach[j].
+    """Pairs of task `index` whose squared distance is <= x_reach[i] or <= z_reach[j].
 
-    Returns their number; the first ones fill rows, columns and values (squared distances). Rows are
-    ascending within blocks of columns only.
+    Returns their number; the first ones fill rows, columns and values (squared distances). Of each row, columns are
+    ascending; rows within blocks only.
     """
     cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_SQUARED_DISTANCE, 1)
-    cdef bint first = True
-    cdef Py_ssize_t i0 = index * PANEL_ROWS, j0 = 0, n, found = 0, n_columns = Z_centred.shape[0]
-    cdef Py_ssize_t m = min(<Py_ssize_t> PANEL_ROWS, X.shape[0] - i0)
+    cdef Py_ssize_t i0 = index * pairs.rows, last = min(i0 + pairs.rows, pairs.n), i, m
+    cdef Py_ssize_t j0 = 0, n, found = 0, n_columns = Z_centred.shape[0]
+    cdef const double *nz = NULL
     cdef double *tile
     with nogil:
         while j0 < n_columns:
-            n = min(<Py_ssize_t> TILE_COLUMNS, n_columns - j0)
-            tile = fill_tile(&pairs, i0, m, j0, n, first, False, &work[0], NULL, 0)
-            found = table.within(tile, TILE_STRIDE, m, n, i0, j0, &x_reach[i0], &z_reach[j0], found,
-                                 rows.shape[0], &rows[0], &columns[0], &values[0])
-            first = False
+            n = min(pairs.width, n_columns - j0)
+            if not pairs.differences:
+                nz = pack_columns(&pairs, j0, n, &work[0])
+            i = i0
+            while i < last:
+                m = min(<Py_ssize_t> PANEL_ROWS, last - i)
+                tile = fill_tile(&pairs, i, m, j0, n, nz, j0 == 0, &work[0], NULL, 0)
+                found = table.within(tile, pairs.stride, m, n, i, j0, &x_reach[i], &z_reach[j0], found,
+                                     rows.shape[0], &rows[0], &columns[0], &values[0])
+                i += m
             j0 += n
     return found
 

@@ -19,13 +19,15 @@
 #if defined(__GNUC__) && !defined(RK_PLAIN_C)
 #define RK_EXTENSIONS 1
 #define RK_INLINE static inline __attribute__((always_inline))
+#define RK_NOINLINE __attribute__((noinline))
 #define RK_PREFETCH_TO_WRITE(p) __builtin_prefetch(p, 1)
 #define RK_PREFETCH(p) __builtin_prefetch(p, 0, 2) /* to the second cache */
 #define RK_TYPEOF(x) __typeof__(x)
 #else
 #define RK_INLINE static inline
-#define RK_PREFETCH_TO_WRITE(p) ((void)(p))
+#define RK_NOINLINE
 #define RK_PREFETCH(p) ((void)(p))
+#define RK_PREFETCH_TO_WRITE(p) ((void)(p))
 #define RK_TYPEOF(x) double
 #endif
 

@@ -1,8 +1,7 @@
 /* Squared Euclidean distances and radial kernels of them, tile by tile.
  *
  * A tile holds the pairs (i, j) of m rows X and n rows Z, row stride ld. In large dimension it is
- * filled with the products x.z of centred rows (GEMM, by the caller) and finished here while it is
- * in cache; in small dimension it is filled by direct differences. `scale`: the kernel
+ * filled with the products x.z of centred rows and finished while it is in cache; in small dimension it is filled by direct differences. `scale`: the kernel
  * is a function of scale |x - z|^2, 1/eps^2 for the Gaussian one. */
 #ifndef RK_DISTANCES_H
 #define RK_DISTANCES_H
@@ -10,6 +9,8 @@
 
 /* Up to this dimension direct differences are as fast as GEMM, and exact where the data allow it. */
 enum { RK_DIRECT_DIM = 16 };
+/* The size of groups of packed rows divides this at every instruction level. */
+enum { RK_PACKED = 16 };
 
 typedef struct {
     /* out (n, M) = X - c, norms (n) = squared norms of its rows; norms may be NULL. */
@@ -27,6 +28,12 @@ typedef struct {
     /* in single precision, sums beyond 1024 terms in double */
     void (*direct_rows_single)(const float *X, ptrdiff_t m, const float *Z, ptrdiff_t n, ptrdiff_t M,
                                double *tile, ptrdiff_t ld);
+    /* n rows Z in the order that `products` reads: out (n up to a multiple of RK_PACKED, M). With c, Z - c instead, and
+     * norms as `center`. */
+    void (*pack)(const double *Z, ptrdiff_t n, ptrdiff_t M, const double *c, double *out, double *norms);
+    /* tile = x.z; n up to a multiple of RK_PACKED is at most ld, and columns up to there are overwritten. */
+    void (*products)(const double *X, ptrdiff_t m, const double *packed, ptrdiff_t n, ptrdiff_t M, double *tile,
+                     ptrdiff_t ld);
     /* Products -> squared distances. nx, nz: squared norms of the centred rows; X, Z: the rows that
      * the distances which cancel are recomputed from. */
     void (*distances)(double *tile, ptrdiff_t ld, const double *X, ptrdiff_t m, const double *Z,
@@ -42,8 +49,6 @@ typedef struct {
     /* Squared distances -> mean of exp(-s^2 x / 2) over s in [low, high], or with `slope` twice its derivative, minus
      * the mean of s^2 exp(-s^2 x / 2), in place. */
     void (*multi_gaussian)(double *x, ptrdiff_t n, double low, double high, int slope);
-    /* Diagonal tile: lower triangle = upper triangle. */
-    void (*reflect)(double *tile, ptrdiff_t ld, ptrdiff_t n);
     /* out[i, j] = tile[i, j]; out_t[j, i] = tile[i, j]. */
     void (*store)(const double *tile, ptrdiff_t ld, ptrdiff_t m, ptrdiff_t n, double *out,
                   ptrdiff_t ldo);
