@@ -153,11 +153,12 @@ static void exchange(int gather, ptrdiff_t n, ptrdiff_t j, ptrdiff_t columns, do
             memcpy(gather ? sums : out[i] + first, gather ? out[i] + first : sums, TILE * sizeof *sums);
 }
 
-/* As `rows_to` of the whole tiles of columns; their number. What few rows of A add is not worth the gathering. */
+/* As `rows_to` of the whole tiles of columns; their number. What few rows of A add is not worth the gathering,
+ * nor are tiles of single doubles, where GCC 12 with AVX reads beyond A. */
 static ptrdiff_t gathered(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, operand A, double *const *out)
 {
     double sums[SUMS], z[POINTS * DEPTH];
-    const ptrdiff_t columns = n > 2 && K >= 8 ? A.ld / TILE * TILE : 0, step = n ? SUMS / n / TILE * TILE : 1;
+    const ptrdiff_t columns = RK_WIDTH > 1 && n > 2 && K >= 8 ? A.ld / TILE * TILE : 0, step = n ? SUMS / n / TILE * TILE : 1;
     const ptrdiff_t groups = (n + POINTS - 1) / POINTS, size = groups ? (n + groups - 1) / groups : 1;
     for (ptrdiff_t j = 0; j < columns; j += step) {
         const ptrdiff_t some = smaller(step, columns - j);

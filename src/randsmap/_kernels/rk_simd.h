@@ -221,6 +221,10 @@ RK_INLINE rk_vec v_add_product(rk_vec sum, rk_vec a, rk_vec b)
     return (rk_vec)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)sum);
 #elif RK_WIDTH == 2 && defined(__aarch64__)
     return (rk_vec)vfmaq_f64((float64x2_t)sum, (float64x2_t)a, (float64x2_t)b);
+#elif RK_WIDTH == 2 && defined(__FMA__)
+    return (rk_vec)_mm_fmadd_pd((__m128d)a, (__m128d)b, (__m128d)sum);
+#elif RK_WIDTH == 1
+    return rk_add_product(sum, a, b);
 #else
     return sum + a * b;
 #endif
