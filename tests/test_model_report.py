@@ -58,7 +58,7 @@ def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
     l2 = metrics.scaled_l2(bumps, decoded)
     worst = int(np.argmax(l2))
     figures = [l2.mean(), *np.percentile(l2, [50, 5, 95]), l2.max()]
-    assert page.row("relative L2 error") == [*(f"{x:.3g}" for x in figures), str(worst)]
+    assert page.row("relative L2 error") == [*reports.percents(figures), str(worst)]
     mass = metrics.conservation_error(bumps, decoded) / bumps.sum(axis=1)
     assert float(page.row("error of the mass, relative")[4]) == pytest.approx(mass.max(), rel=1, abs=5e-16)
     leverage = model.leverage(model.transform(bumps))
