@@ -56,7 +56,7 @@ def local_names(text: str) -> set[str]:
     names = set(re.findall(r"^(?:static|RK_INLINE) [^;={}]*?\b(\w+)\(", text, flags=re.MULTILINE))
     names |= set(re.findall(r"^\} (\w+);", text, flags=re.MULTILINE))
     for body in re.findall(r"^enum \{([^}]*)\}", text, flags=re.MULTILINE):
-        names |= set(re.findall(r"\b([A-Z]\w*)\b(?=\s*[=,]|\s*$)", body))
+        names |= set(re.findall(r"(?:^|,)\s*(\w+)", re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL)))
     return names
 
 

@@ -202,7 +202,7 @@ RK_INLINE void product_block(const int rows, const int add, const double *restri
 {
     rk_vec sum[BLOCK][VECTORS];
     RK_UNROLL_ALL
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < BLOCK; i++) /* all, for GCC to see that none is read before */
         RK_UNROLL_ALL
         for (int v = 0; v < VECTORS; v++)
             sum[i][v] = v_all(0);
