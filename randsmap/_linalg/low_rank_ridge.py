@@ -79,7 +79,7 @@ class LowRank:
             self._features.mean = self._tests.mean(axis=0)
             self._tests -= self._features.mean
         self._per_test = self.n / len(tests)
-        self._energy = self._per_test * float(np.square(self._tests).sum())
+        self._energy = self._test_energy()
         self._farthest = farthest_points(self._features.metric_points(self._some))
         self._Vt = np.empty((0, P))
         self._probes = rng.standard_normal((PROBES, P))
@@ -105,6 +105,9 @@ class LowRank:
     width = property(lambda self: self.rank + self.bias)
 
     # -- The space -----------------------------------------------------------------------------------
+    def _test_energy(self):
+        return self._per_test * float(np.square(self._tests).sum())
+
     def grow(self, goal: float, *, once: bool = False) -> bool:
         """Add columns to V until the points that test it say tau <= goal (`once`: 64 more, or as many as there are);
         False if that takes too many, or will, by the decay so far, or none is left."""
@@ -138,7 +141,7 @@ class LowRank:
             new, seen = new[:enough], np.ascontiguousarray(seen[:, :enough])
         self._tests -= multiply(seen, new)
         self._Vt = np.vstack([self._Vt, new])
-        self._energy = self._per_test * ddot(self._tests.ravel(), self._tests.ravel())
+        self._energy = self._test_energy()
         return max(energies[(len(new) - 1) // 2], self._energy)
 
     def _project(self, F):

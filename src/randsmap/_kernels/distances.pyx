@@ -33,13 +33,15 @@ def tasks(Py_ssize_t n, Py_ssize_t dim, bint symmetric):
 
 cdef const double *pack_columns(const Pairs *pairs, Py_ssize_t j0, Py_ssize_t n, double *work) noexcept nogil:
     """Make ready what the tiles of the columns j0 + j, j < n <= PANEL_ROWS, share, in `work`: the rows z packed or, if the
-    pairs are turned, rows x for all columns. Returns the squared norms of z."""
+    pairs are turned, rows x for all columns. Returns the squared norms of z. Differences need nothing: NULL."""
     cdef Py_ssize_t dim = pairs.dim
     cdef const Rows *z = &pairs.z
     cdef const Rows *x = &pairs.x
     cdef double *packed = work + PANEL_ROWS * pairs.stride
     cdef double *norms = packed + PANEL_ROWS * dim
     cdef double *rows = norms + PANEL_ROWS  # centred, and their norms
+    if pairs.differences:
+        return NULL
     if not pairs.turned:
         if z.centred:
             table.pack(z.centred + j0 * dim, n, dim, NULL, packed, NULL)
@@ -184,7 +186,7 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
     cdef Pairs pairs = pairs_of(X, kernel, slopes, scale, Z is None)
     cdef Py_ssize_t i0 = index * pairs.rows, i, m, j0, n, last, width
     cdef Py_ssize_t n_columns = out.shape[1], ldo = out.shape[1]
-    cdef const double *nz = NULL
+    cdef const double *nz
     cdef double *tile
     cdef double *fused
     cdef bint fusing = kernel == RK_GAUSSIAN and not slopes and not pairs.differences, corner = False
@@ -198,8 +200,7 @@ def panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] X_centr
         last = pairs.n if pairs.symmetric else min(i0 + pairs.rows, pairs.n)
         while j0 < n_columns:
             n = min(pairs.width, n_columns - j0)
-            if not pairs.differences:
-                nz = pack_columns(&pairs, j0, n, &work[0])
+            nz = pack_columns(&pairs, j0, n, &work[0])
             i = i0
             while i < last:
                 corner = pairs.symmetric and i < j0 + n
@@ -227,15 +228,14 @@ def nystrom_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1]
     cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_GAUSSIAN, scale)
     cdef Py_ssize_t i0 = index * pairs.rows, last = min(i0 + pairs.rows, pairs.n), i, m
     cdef Py_ssize_t j0 = 0, n, p, n_columns = Z_centred.shape[0], q = weights.shape[0]
-    cdef const double *nz = NULL
+    cdef const double *nz
     cdef double *tile
     with nogil:
         for p in range((last - i0) * q):
             (&sums[i0, 0])[p] = 0
         while j0 < n_columns:
             n = min(pairs.width, n_columns - j0)
-            if not pairs.differences:
-                nz = pack_columns(&pairs, j0, n, &work[0])
+            nz = pack_columns(&pairs, j0, n, &work[0])
             i = i0
             while i < last:
                 m = min(<Py_ssize_t> PANEL_ROWS, last - i)
@@ -257,13 +257,12 @@ def reach_panel(Py_ssize_t index, const double[:, ::1] X, const double[:, ::1] Z
     cdef Pairs pairs = of_centred(X, Z_centred, Z_norms, centre, RK_SQUARED_DISTANCE, 1)
     cdef Py_ssize_t i0 = index * pairs.rows, last = min(i0 + pairs.rows, pairs.n), i, m
     cdef Py_ssize_t j0 = 0, n, found = 0, n_columns = Z_centred.shape[0]
-    cdef const double *nz = NULL
+    cdef const double *nz
     cdef double *tile
     with nogil:
         while j0 < n_columns:
             n = min(pairs.width, n_columns - j0)
-            if not pairs.differences:
-                nz = pack_columns(&pairs, j0, n, &work[0])
+            nz = pack_columns(&pairs, j0, n, &work[0])
             i = i0
             while i < last:
                 m = min(<Py_ssize_t> PANEL_ROWS, last - i)

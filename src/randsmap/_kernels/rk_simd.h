@@ -184,25 +184,6 @@ RK_INLINE double v_largest(const double *x, ptrdiff_t n, int magnitudes)
 /* -- Sums of which every instruction level gives the same bits: 16 interleaved lanes -------------- */
 enum { RK_SUM_LANES = 16, RK_SUM_VECTORS = RK_SUM_LANES / RK_WIDTH };
 
-/* a * b - p for p = fl(a * b), exactly (barring under- and overflow). */
-RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
-{
-#if RK_WIDTH == 8
-    return (rk_vec)_mm512_fmsub_pd((__m512d)a, (__m512d)b, (__m512d)p);
-#elif RK_WIDTH == 4
-    return (rk_vec)_mm256_fmsub_pd((__m256d)a, (__m256d)b, (__m256d)p);
-#elif RK_WIDTH == 2 && defined(__aarch64__)
-    return (rk_vec)vfmaq_f64((float64x2_t)-p, (float64x2_t)a, (float64x2_t)b);
-#else
-    /* Dekker 1971: halves of 26 bits multiply without error */
-    const double split = 134217729.0; /* 2^27 + 1 */
-    rk_vec ta = split * a, tb = split * b;
-    rk_vec ah = ta - (ta - a), bh = tb - (tb - b);
-    rk_vec al = a - ah, bl = b - bh;
-    return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
-#endif
-}
-
 /* sum + a b, fused where the level has it */
 RK_INLINE double rk_add_product(double sum, double a, double b)
 {
@@ -227,6 +208,21 @@ RK_INLINE rk_vec v_add_product(rk_vec sum, rk_vec a, rk_vec b)
     return rk_add_product(sum, a, b);
 #else
     return sum + a * b;
+#endif
+}
+
+/* a * b - p for p = fl(a * b), exactly (barring under- and overflow). */
+RK_INLINE rk_vec v_product_error(rk_vec a, rk_vec b, rk_vec p)
+{
+#if RK_WIDTH >= 4 || (RK_WIDTH == 2 && defined(__aarch64__))
+    return v_add_product(-p, a, b);
+#else
+    /* Dekker 1971: halves of 26 bits multiply without error */
+    const double split = 134217729.0; /* 2^27 + 1 */
+    rk_vec ta = split * a, tb = split * b;
+    rk_vec ah = ta - (ta - a), bh = tb - (tb - b);
+    rk_vec al = a - ah, bl = b - bh;
+    return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
 #endif
 }
 
