@@ -1464,4 +1464,4 @@ def test_what_a_search_finds_freezes(tmp_path, snapshots, capsys):
     model = load(tmp_path / "m")
     np.testing.assert_array_equal(model.freeze().predict(places[:1, None]), model.predict(places[:1, None]))
     model.freeze().save(tmp_path / "image")
-    assert run("info", tmp_path / "image") == 0 and "parameters: 1, of " in capsys.readouterr().out
+    assert run("info", tmp_path / "image") == 0 and "parameters      1; " in capsys.readouterr().out
