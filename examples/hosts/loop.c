@@ -28,19 +28,19 @@ int main(int argc, char **argv)
     check(randsmap_info(decoder, &info));
 
     const size_t d = (size_t)info.n_components, M = (size_t)info.n_cells;
-    double *y = malloc(d * sizeof *y), *field = malloc(M * sizeof *field);
+    double *z = malloc(d * sizeof *z), *field = malloc(M * sizeof *field);
     double *work = malloc((size_t)randsmap_work(decoder, 1) * sizeof *work);
-    if (!y || !field || !work) {
+    if (!z || !field || !work) {
         return EXIT_FAILURE;
     }
     for (size_t j = 0; j < d; j++) {
-        y[j] = 0.25;
+        z[j] = 0.25;
     }
     for (int step = 0; step < 256; step++) {
         for (size_t j = 0; j < d; j++) {
-            y[j] += 1.0 / 1024; /* the reduced model's step */
+            z[j] += 1.0 / 1024; /* the reduced model's step */
         }
-        check(randsmap_decode(decoder, y, 1, field, work));
+        check(randsmap_decode(decoder, z, 1, field, work));
     }
     for (size_t i = 0; i < M; i++) {
         uint64_t bits;
@@ -49,7 +49,7 @@ int main(int argc, char **argv)
     }
     free(work);
     free(field);
-    free(y);
+    free(z);
     randsmap_close(decoder);
     return EXIT_SUCCESS;
 }

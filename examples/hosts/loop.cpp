@@ -13,12 +13,12 @@ try {
         throw std::invalid_argument("usage: loop decoder.rsm");
     }
     const randsmap::Decoder decoder(argv[1]);
-    std::vector<double> y(decoder.n_components(), 0.25), field(decoder.n_cells()), work = decoder.workspace();
+    std::vector<double> z(decoder.n_components(), 0.25), field(decoder.n_cells()), work = decoder.workspace();
     for (int step = 0; step < 256; step++) {
-        for (double &coordinate : y) {
+        for (double &coordinate : z) {
             coordinate += 1.0 / 1024; // the reduced model's step
         }
-        decoder.decode(y.data(), 1, field.data(), work);
+        decoder.decode(z.data(), 1, field.data(), work);
     }
     for (double value : field) {
         std::uint64_t bits;

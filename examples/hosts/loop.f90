@@ -8,18 +8,18 @@ program loop
   implicit none
   type(c_ptr) :: decoder
   type(randsmap_info_t) :: info
-  real(c_double), allocatable :: y(:), field(:), work(:)
+  real(c_double), allocatable :: z(:), field(:), work(:)
   character(4096) :: path
   integer :: step, i
 
   call get_command_argument(1, path)
   call check(randsmap_open(path, decoder))
   call check(randsmap_info(decoder, info))
-  allocate (y(info%n_components), field(info%n_cells), work(randsmap_work(decoder, 1_c_intptr_t)))
-  y = 0.25d0
+  allocate (z(info%n_components), field(info%n_cells), work(randsmap_work(decoder, 1_c_intptr_t)))
+  z = 0.25d0
   do step = 1, 256
-    y = y + 1d0/1024 ! the reduced model's step
-    call check(randsmap_decode(decoder, y, 1_c_intptr_t, field, work))
+    z = z + 1d0/1024 ! the reduced model's step
+    call check(randsmap_decode(decoder, z, 1_c_intptr_t, field, work))
   end do
   do i = 1, size(field)
     print '(z16.16)', transfer(field(i), 0_c_int64_t)

@@ -41,12 +41,12 @@ def last_field(path, library_path):
     decoder, info = c_void_p(), Info(size=ctypes.sizeof(Info))
     check(lib.randsmap_open(path.encode(), ctypes.byref(decoder)))
     check(lib.randsmap_info(decoder, ctypes.byref(info)))
-    y, field = (c_double * info.n_components)(*[0.25] * info.n_components), (c_double * info.n_cells)()
+    z, field = (c_double * info.n_components)(*[0.25] * info.n_components), (c_double * info.n_cells)()
     work = (c_double * lib.randsmap_work(decoder, 1))()
     for _ in range(256):
-        for j in range(len(y)):
-            y[j] += 1 / 1024  # the reduced model's step
-        check(lib.randsmap_decode(decoder, y, 1, field, work))
+        for j in range(len(z)):
+            z[j] += 1 / 1024  # the reduced model's step
+        check(lib.randsmap_decode(decoder, z, 1, field, work))
     lib.randsmap_close(decoder)
     return field
 

@@ -30,20 +30,20 @@ cdef class Decoder:
         free(self.work)
         randsmap_close(self.decoder)
 
-    def last_field(self, double[::1] y, double[::1] field, int n_steps):
-        """Move the latent point y (d,) by so many steps and decode each time into field (M,)."""
+    def last_field(self, double[::1] z, double[::1] field, int n_steps):
+        """Move the latent point z (d,) by so many steps and decode each time into field (M,)."""
         cdef randsmap_info_t info
         cdef Py_ssize_t j
         cdef int step, status = RANDSMAP_OK
         info.size = sizeof(info)
         check(randsmap_info(self.decoder, &info))
-        if y.shape[0] != info.n_components or field.shape[0] != info.n_cells:
-            raise ValueError(f"y and field must have lengths {info.n_components} and {info.n_cells}")
+        if z.shape[0] != info.n_components or field.shape[0] != info.n_cells:
+            raise ValueError(f"z and field must have lengths {info.n_components} and {info.n_cells}")
         with nogil:
             for step in range(n_steps):
-                for j in range(y.shape[0]):
-                    y[j] += 1.0 / 1024  # the reduced model's step
-                status = randsmap_decode(self.decoder, &y[0], 1, &field[0], self.work)
+                for j in range(z.shape[0]):
+                    z[j] += 1.0 / 1024  # the reduced model's step
+                status = randsmap_decode(self.decoder, &z[0], 1, &field[0], self.work)
                 if status != RANDSMAP_OK:
                     break
         check(status)

@@ -20,21 +20,21 @@ def main(path):
     decode = randsmap.jax.decoder(decoder)
 
     @jax.jit
-    def last_field(y):
+    def last_field(z):
         def step(_, state):
-            y, _ = state
-            y = y + 1 / 1024  # the reduced model's step
-            return y, decode(y)
+            z, _ = state
+            z = z + 1 / 1024  # the reduced model's step
+            return z, decode(z)
 
-        return jax.lax.fori_loop(0, 256, step, (y, jnp.zeros(decoder.n_cells)))
+        return jax.lax.fori_loop(0, 256, step, (z, jnp.zeros(decoder.n_cells)))
 
-    y, field = last_field(jnp.full(decoder.n_components, 0.25))
+    z, field = last_field(jnp.full(decoder.n_components, 0.25))
 
     # the gradient of half the squared distance to another field, against differences
-    target = np.asarray(decode(y + 0.1))
-    misfit = jax.jit(lambda y: 0.5 * jnp.sum((decode(y) - target) ** 2))
-    gradient, h = np.asarray(jax.grad(misfit)(y)), 1e-6
-    differences = [(misfit(y + h * e) - misfit(y - h * e)) / (2 * h) for e in np.eye(len(y))]
+    target = np.asarray(decode(z + 0.1))
+    misfit = jax.jit(lambda z: 0.5 * jnp.sum((decode(z) - target) ** 2))
+    gradient, h = np.asarray(jax.grad(misfit)(z)), 1e-6
+    differences = [(misfit(z + h * e) - misfit(z - h * e)) / (2 * h) for e in np.eye(len(z))]
     np.testing.assert_allclose(gradient, differences, rtol=1e-6, atol=1e-8 * np.abs(gradient).max())
     return np.asarray(field)
 

@@ -25,12 +25,12 @@ lib.randsmap_close.argtypes, lib.randsmap_close.restype = (c_void_p,), None
 
 
 @numba.njit
-def last_field(decoder, y, field, work, n_steps):
-    """Move the latent point y (d,) by so many steps and decode each time into field (M,); returns the status."""
+def last_field(decoder, z, field, work, n_steps):
+    """Move the latent point z (d,) by so many steps and decode each time into field (M,); returns the status."""
     for _ in range(n_steps):
-        for j in range(len(y)):
-            y[j] += 1 / 1024  # the reduced model's step
-        status = decode(decoder, y.ctypes, 1, field.ctypes, work.ctypes)
+        for j in range(len(z)):
+            z[j] += 1 / 1024  # the reduced model's step
+        status = decode(decoder, z.ctypes, 1, field.ctypes, work.ctypes)
         if status != 0:
             return status
     return 0
@@ -41,8 +41,8 @@ def main(path):
     decoder = c_void_p()
     if lib.randsmap_open(path.encode(), ctypes.byref(decoder)):
         raise RuntimeError(f"{path} is no decoder")
-    y, field = np.full(shape.n_components, 0.25), np.empty(shape.n_cells)
-    status = last_field(decoder.value, y, field, np.empty(work_size(decoder, 1)), 256)
+    z, field = np.full(shape.n_components, 0.25), np.empty(shape.n_cells)
+    status = last_field(decoder.value, z, field, np.empty(work_size(decoder, 1)), 256)
     lib.randsmap_close(decoder)
     if status:
         raise RuntimeError(f"status {status}: see randsmap.h")

@@ -43,10 +43,10 @@ def frozen_decoder(path):
 def last_field(path):
     """The field of the time loop's end, in Python."""
     decoder = randsmap.FrozenDecoder.load(path)
-    y, field = np.full((1, decoder.n_components), 0.25), np.empty((1, decoder.n_cells))
+    z, field = np.full((1, decoder.n_components), 0.25), np.empty((1, decoder.n_cells))
     for _ in range(256):
-        y += 1 / 1024  # the reduced model's step
-        decoder.predict(y, out=field)
+        z += 1 / 1024  # the reduced model's step
+        decoder.predict(z, out=field)
     return [f"{bits:016x}" for bits in field[0].view(np.uint64)]
 
 
@@ -130,8 +130,8 @@ def cython(folder):
     program = (
         f"import sys; sys.path.insert(0, {str(folder)!r})\n"
         "import numpy as np, loop_cython\n"
-        "y, field = np.full(2, 0.25), np.empty(400)\n"
-        "loop_cython.Decoder(sys.argv[1]).last_field(y, field, 256)\n"
+        "z, field = np.full(2, 0.25), np.empty(400)\n"
+        "loop_cython.Decoder(sys.argv[1]).last_field(z, field, 256)\n"
         "print(*(f'{bits:016x}' for bits in field.view(np.uint64)), sep='\\n')"
     )
     return [sys.executable, "-P", "-c", program]

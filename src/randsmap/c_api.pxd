@@ -43,17 +43,17 @@ cdef int randsmap_view(const void *image, size_t size, randsmap_decoder **out) n
 cdef void randsmap_close(randsmap_decoder *decoder) noexcept nogil
 cdef int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t *info) noexcept nogil
 cdef ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n) noexcept nogil
-cdef int randsmap_decode(const randsmap_decoder *decoder, const double *y, ptrdiff_t n, double *out,
+cdef int randsmap_decode(const randsmap_decoder *decoder, const double *z, ptrdiff_t n, double *out,
                          double *work) noexcept nogil
-cdef int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m, ptrdiff_t n,
+cdef int randsmap_decode_values(const randsmap_decoder *decoder, const double *z, const double *m, ptrdiff_t n,
                                 double *out, double *work) noexcept nogil
-cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
+cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *z,
                          double *work) noexcept nogil
 cdef int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
-                               double *y, double *work) noexcept nogil
-cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p,
+                               double *z, double *work) noexcept nogil
+cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *z, const double *v, ptrdiff_t p,
                              double *f, double *Jv, double *work) noexcept nogil
-cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
+cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *z, const double *u, double *out,
                       double *work) noexcept nogil
-cdef int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+cdef int randsmap_error(const randsmap_decoder *decoder, const double *z, const double *f, ptrdiff_t n,
                         double coverage, int absolute, double *out) noexcept nogil

@@ -31,36 +31,36 @@ cdef ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n) noexc
     return c.randsmap_work(decoder, n)
 
 
-cdef int randsmap_decode(const randsmap_decoder *decoder, const double *y, ptrdiff_t n, double *out,
+cdef int randsmap_decode(const randsmap_decoder *decoder, const double *z, ptrdiff_t n, double *out,
                          double *work) noexcept nogil:
-    return c.randsmap_decode(decoder, y, n, out, work)
+    return c.randsmap_decode(decoder, z, n, out, work)
 
 
-cdef int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m, ptrdiff_t n,
+cdef int randsmap_decode_values(const randsmap_decoder *decoder, const double *z, const double *m, ptrdiff_t n,
                                 double *out, double *work) noexcept nogil:
-    return c.randsmap_decode_values(decoder, y, m, n, out, work)
+    return c.randsmap_decode_values(decoder, z, m, n, out, work)
 
 
-cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
+cdef int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *z,
                          double *work) noexcept nogil:
-    return c.randsmap_encode(decoder, f, n, y, work)
+    return c.randsmap_encode(decoder, f, n, z, work)
 
 
 cdef int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
-                               double *y, double *work) noexcept nogil:
-    return c.randsmap_encode_steps(decoder, f, n, steps, y, work)
+                               double *z, double *work) noexcept nogil:
+    return c.randsmap_encode_steps(decoder, f, n, steps, z, work)
 
 
-cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v, ptrdiff_t p,
+cdef int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *z, const double *v, ptrdiff_t p,
                              double *f, double *Jv, double *work) noexcept nogil:
-    return c.randsmap_decode_jvp(decoder, y, v, p, f, Jv, work)
+    return c.randsmap_decode_jvp(decoder, z, v, p, f, Jv, work)
 
 
-cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
+cdef int randsmap_vjp(const randsmap_decoder *decoder, const double *z, const double *u, double *out,
                       double *work) noexcept nogil:
-    return c.randsmap_vjp(decoder, y, u, out, work)
+    return c.randsmap_vjp(decoder, z, u, out, work)
 
 
-cdef int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+cdef int randsmap_error(const randsmap_decoder *decoder, const double *z, const double *f, ptrdiff_t n,
                         double coverage, int absolute, double *out) noexcept nogil:
-    return c.randsmap_error(decoder, y, f, n, coverage, absolute, out)
+    return c.randsmap_error(decoder, z, f, n, coverage, absolute, out)

@@ -2,7 +2,7 @@
 !
 ! The functions are those of randsmap.h, where they are described; compile this file with your own and link
 ! librandsmap (`randsmap config --libs`). Arrays of one point or field a row in C are stored with the components of a
-! point, or the cells of a field, running fastest: y(d, n), field(M, n), Jv(M, p).
+! point, or the cells of a field, running fastest: z(d, n), field(M, n), Jv(M, p).
 module randsmap
   use, intrinsic :: iso_c_binding
   implicit none
@@ -41,58 +41,58 @@ module randsmap
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: n
     end function
-    integer(c_int) function randsmap_decode(decoder, y, n, field, work) bind(c)
+    integer(c_int) function randsmap_decode(decoder, z, n, field, work) bind(c)
       import
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: n
-      real(c_double), intent(in) :: y(*)
+      real(c_double), intent(in) :: z(*)
       real(c_double), intent(out) :: field(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_decode_values(decoder, y, m, n, field, work) bind(c)
+    integer(c_int) function randsmap_decode_values(decoder, z, m, n, field, work) bind(c)
       import
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: n
-      real(c_double), intent(in) :: y(*), m(*)
+      real(c_double), intent(in) :: z(*), m(*)
       real(c_double), intent(out) :: field(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_encode(decoder, f, n, y, work) bind(c)
+    integer(c_int) function randsmap_encode(decoder, f, n, z, work) bind(c)
       import
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: n
       real(c_double), intent(in) :: f(*)
-      real(c_double), intent(out) :: y(*)
+      real(c_double), intent(out) :: z(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_encode_steps(decoder, f, n, steps, y, work) bind(c)
+    integer(c_int) function randsmap_encode_steps(decoder, f, n, steps, z, work) bind(c)
       import
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: n, steps
       real(c_double), intent(in) :: f(*)
-      real(c_double), intent(out) :: y(*)
+      real(c_double), intent(out) :: z(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_decode_jvp(decoder, y, v, p, f, Jv, work) bind(c)
+    integer(c_int) function randsmap_decode_jvp(decoder, z, v, p, f, Jv, work) bind(c)
       import
       type(c_ptr), value :: decoder
       integer(c_intptr_t), value :: p
-      real(c_double), intent(in) :: y(*), v(*)
+      real(c_double), intent(in) :: z(*), v(*)
       real(c_double), intent(out) :: f(*), Jv(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_vjp(decoder, y, u, gradient, work) bind(c, name="randsmap_vjp")
+    integer(c_int) function randsmap_vjp(decoder, z, u, gradient, work) bind(c, name="randsmap_vjp")
       import
       type(c_ptr), value :: decoder
-      real(c_double), intent(in) :: y(*), u(*)
+      real(c_double), intent(in) :: z(*), u(*)
       real(c_double), intent(out) :: gradient(*)
       real(c_double), intent(inout) :: work(*)
     end function
-    integer(c_int) function randsmap_error(decoder, y, fields, n, coverage, absolute, errors) &
+    integer(c_int) function randsmap_error(decoder, z, fields, n, coverage, absolute, errors) &
         bind(c, name="randsmap_error")
       import
       type(c_ptr), value :: decoder
-      real(c_double), intent(in) :: y(*), fields(*)
+      real(c_double), intent(in) :: z(*), fields(*)
       integer(c_intptr_t), value :: n
       real(c_double), value :: coverage
       integer(c_int), value :: absolute

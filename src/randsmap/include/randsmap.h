@@ -9,7 +9,7 @@
  *     randsmap_info_t info = {sizeof info};
  *     randsmap_info(decoder, &info);
  *     double *work = malloc(randsmap_work(decoder, 1) * sizeof *work);
- *     status = randsmap_decode(decoder, y, 1, field, work);        (y: info.n_components, field: info.n_cells)
+ *     status = randsmap_decode(decoder, z, 1, field, work);        (z: info.n_components, field: info.n_cells)
  *     randsmap_close(decoder);
  *
  * A function returns RANDSMAP_OK (0) or a status below. Between randsmap_open and randsmap_close nothing is
@@ -89,35 +89,35 @@ RANDSMAP_API int randsmap_info(const randsmap_decoder *decoder, randsmap_info_t 
  * fields. -1: NULL, or n negative. */
 RANDSMAP_API ptrdiff_t randsmap_work(const randsmap_decoder *decoder, ptrdiff_t n);
 
-/* Fields out (n, M) of latent points y (n, d). Every row is attempted; the status is that of the first row that
+/* Fields out (n, M) of latent points z (n, d). Every row is attempted; the status is that of the first row that
  * fails. A row is finite or it fails, and a row that fails is NaN, in this and the functions below. */
-RANDSMAP_API int randsmap_decode(const randsmap_decoder *decoder, const double *y, ptrdiff_t n, double *out,
+RANDSMAP_API int randsmap_decode(const randsmap_decoder *decoder, const double *z, ptrdiff_t n, double *out,
                                  double *work);
 /* The same with the values m (n, q) of the invariants of each row: C^T f = m. */
-RANDSMAP_API int randsmap_decode_values(const randsmap_decoder *decoder, const double *y, const double *m,
+RANDSMAP_API int randsmap_decode_values(const randsmap_decoder *decoder, const double *z, const double *m,
                                         ptrdiff_t n, double *out, double *work);
 
-/* Latent points y (n, d) of fields f (n, M), if the image holds an encoder. Registration of the model (alignment or
+/* Latent points z (n, d) of fields f (n, M), if the image holds an encoder. Registration of the model (alignment or
  * quantiles) is included. */
-RANDSMAP_API int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *y,
+RANDSMAP_API int randsmap_encode(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, double *z,
                                  double *work);
 /* The same with a given number of projection steps, which bring the decoded field nearer to f. A negative number means
  * that of the image, which randsmap_encode uses. */
 RANDSMAP_API int randsmap_encode_steps(const randsmap_decoder *decoder, const double *f, ptrdiff_t n, ptrdiff_t steps,
-                                       double *y, double *work);
+                                       double *z, double *work);
 
-/* The field f (M) at one point y (d) and its derivatives Jv (p, M) along the p rows of v (p, d), which may be NULL
+/* The field f (M) at one point z (d) and its derivatives Jv (p, M) along the p rows of v (p, d), which may be NULL
  * for the coordinate directions (then p must be d): row j of Jv is df/dy_j. */
-RANDSMAP_API int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *y, const double *v,
+RANDSMAP_API int randsmap_decode_jvp(const randsmap_decoder *decoder, const double *z, const double *v,
                                      ptrdiff_t p, double *f, double *Jv, double *work);
-/* out (d) = J^T u, the gradient of u . f, at one point y (d), for u (M). */
-RANDSMAP_API int randsmap_vjp(const randsmap_decoder *decoder, const double *y, const double *u, double *out,
+/* out (d) = J^T u, the gradient of u . f, at one point z (d), for u (M). */
+RANDSMAP_API int randsmap_vjp(const randsmap_decoder *decoder, const double *z, const double *u, double *out,
                               double *work);
 
-/* Error bars out (n) of fields decoded at points y (n, d): relative L2 errors (with `absolute`: L2 errors) that are not
+/* Error bars out (n) of fields decoded at points z (n, d): relative L2 errors (with `absolute`: L2 errors) that are not
  * exceeded with the probability `coverage`. The decoded fields f (n, M) limit them by their sizes; f may be NULL. They
  * are infinite if the data do not support the coverage. The image must have been made with error_bar=True. */
-RANDSMAP_API int randsmap_error(const randsmap_decoder *decoder, const double *y, const double *f, ptrdiff_t n,
+RANDSMAP_API int randsmap_error(const randsmap_decoder *decoder, const double *z, const double *f, ptrdiff_t n,
                                 double coverage, int absolute, double *out);
 
 #ifdef __cplusplus

@@ -46,35 +46,35 @@ public:
         return std::vector<double>(static_cast<std::size_t>(randsmap_work(decoder_.get(), n)));
     }
 
-    void decode(const double *y, std::ptrdiff_t n, double *fields, std::vector<double> &work) const
+    void decode(const double *z, std::ptrdiff_t n, double *fields, std::vector<double> &work) const
     {
-        check(randsmap_decode(decoder_.get(), y, n, fields, work.data()));
+        check(randsmap_decode(decoder_.get(), z, n, fields, work.data()));
     }
 
-    // Latent points y of n fields, with the image's own number of steps of projection or another.
-    void encode(const double *fields, std::ptrdiff_t n, double *y, std::vector<double> &work,
+    // Latent points z of n fields, with the image's own number of steps of projection or another.
+    void encode(const double *fields, std::ptrdiff_t n, double *z, std::vector<double> &work,
                 std::ptrdiff_t steps = -1) const
     {
-        check(randsmap_encode_steps(decoder_.get(), fields, n, steps, y, work.data()));
+        check(randsmap_encode_steps(decoder_.get(), fields, n, steps, z, work.data()));
     }
 
-    // The field at y, and its derivatives along the p rows of v.
-    void decode_jvp(const double *y, const double *v, std::ptrdiff_t p, double *field, double *Jv,
+    // The field at z, and its derivatives along the p rows of v.
+    void decode_jvp(const double *z, const double *v, std::ptrdiff_t p, double *field, double *Jv,
                     std::vector<double> &work) const
     {
-        check(randsmap_decode_jvp(decoder_.get(), y, v, p, field, Jv, work.data()));
+        check(randsmap_decode_jvp(decoder_.get(), z, v, p, field, Jv, work.data()));
     }
 
-    // The gradient of u . f in y.
-    void vjp(const double *y, const double *u, double *gradient, std::vector<double> &work) const
+    // The gradient of u . f in z.
+    void vjp(const double *z, const double *u, double *gradient, std::vector<double> &work) const
     {
-        check(randsmap_vjp(decoder_.get(), y, u, gradient, work.data()));
+        check(randsmap_vjp(decoder_.get(), z, u, gradient, work.data()));
     }
 
-    // How far n fields, decoded at y, may be off.
-    void error(const double *y, const double *fields, std::ptrdiff_t n, double coverage, double *errors) const
+    // How far n fields, decoded at z, may be off.
+    void error(const double *z, const double *fields, std::ptrdiff_t n, double coverage, double *errors) const
     {
-        check(randsmap_error(decoder_.get(), y, fields, n, coverage, 0, errors));
+        check(randsmap_error(decoder_.get(), z, fields, n, coverage, 0, errors));
     }
 
 private:
