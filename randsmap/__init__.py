@@ -82,13 +82,16 @@ __all__ = [*_LAZY, *_SUBMODULES, "__version__"]
 
 
 def __getattr__(name):
-    if name in _LAZY:
-        value = getattr(_import_module(f"randsmap.{_LAZY[name]}"), name)
-        value = _import_module("randsmap._interface.related").with_see_also(name, value)
-    elif name in _SUBMODULES:
-        value = _import_module(f"randsmap.{name}")
-    else:
+    if name not in _LAZY and name not in _SUBMODULES:
         raise AttributeError(f"module 'randsmap' has no attribute {name!r}")
+    module = _LAZY.get(name, name)
+    if not module.startswith("_"):
+        # first: from within ours its imports nest so deep that CPython 3.11 takes and returns memory of its stack at
+        # calls of some functions, 14,000 times in 70 ms
+        _import_module("sklearn")
+    value = _import_module(f"randsmap.{module}")
+    if name in _LAZY:
+        value = _import_module("randsmap._interface.related").with_see_also(name, getattr(value, name))
     globals()[name] = value
     return value
 
