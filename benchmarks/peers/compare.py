@@ -3,7 +3,7 @@
     pip install '.[peers]'
     python benchmarks/peers/compare.py                      # everything that is installed
     python benchmarks/peers/compare.py --pyclaw PYTHON --datafold PYTHON
-    python benchmarks/peers/compare.py --markdown           # a table at two levels, to docs/speed-tables.md
+    python benchmarks/peers/compare.py --markdown           # at two levels, into docs/speed.md and docs/speed-tables.md
     python benchmarks/peers/compare.py --only kernel --markdown -        # some rows of it, printed
     python benchmarks/peers/compare.py --check              # nightly: exit status 1 where rows miss their goals
 
@@ -574,8 +574,8 @@ def rows_one(options):
     read = decoder.coef_.ravel()
     for work, ours, limit in (
         ("one-row decode, kernel, P = 2000, M = 400", kernel_only, 1 / 1.2),
-        ("one-row decode, predict(y, out=out)", lambda: decoder.predict(y, out=out), 1 / 2),
-        ("one-row decode, predict(y)", lambda: decoder.predict(y), 1 / 2),
+        ("one-row decode, predict(z, out=out)", lambda: decoder.predict(y, out=out), 1 / 2),
+        ("one-row decode, predict(z)", lambda: decoder.predict(y), 1 / 2),
     ):
         yield dict(
             work=work,
@@ -934,6 +934,24 @@ def print_table(records):
 # -- at several instruction levels -----------------------------------------------------------------------
 CORES = {"baseline": "Prescott", "avx2": "Haswell"}  # what OpenBLAS calls a processor of that level
 BEGIN, END = "<!-- compare.py --markdown writes this -->", "<!-- to here -->"
+# the rows of docs/speed.md, in its order: work, threads, peer
+QUOTED = [
+    ("one-row decode, predict(z, out=out)", 1, "sklearn Pipeline(RBFSampler, Ridge)"),
+    ("decode 8000 latents, P = 2000, M = 400", 1, "NumPy transcription"),
+    ("encode 8000 fields, n = 2000, M = 400", 1, "NumPy transcription"),
+    ("encode 8000 fields, n = 2000, M = 400", 2, "datafold"),
+    ("feature matrix 2000 x 2000, d = 2", 1, "np.cos(Y @ W + b)"),
+    ("Gaussian kernel 2000 x 400", 2, "sklearn rbf_kernel"),
+    ("exact fit n = P = 2000, M = 400", 1, "sklearn Ridge(cholesky) on the given matrix"),
+    ("exact fit n = P = 2000, M = 400", 2, "paper's SVD form in NumPy, matrix given"),
+    ("`tune` of 10 candidates, factorisation and final fit included", 2, "direct validation"),
+    ("k-NN d = 2, n = 2000, 8000 queries, k = 6, uniform", 1, "pykdtree"),
+    ("projection on the simplex, 10000 cells, decoder output", 1, "Condat (2016), plain C"),
+    ("eikonal 200 x 50 from an exit", 1, "scikit-fmm (order 1)"),
+    ("LWR, 16 trajectories x 4000 steps, a trajectory", 1, "PyClaw (classic, order 2)"),
+    ("Jacobian of one point, P = 2000, M = 400, d = 10", 1, "NumPy, sigmoid written out"),
+    ("traffic study, one feature map, P = N, tuning included", 2, "NumPy transcription, cholesky form"),
+]
 
 
 def own_levels():
@@ -986,29 +1004,59 @@ def commit():
     return f"commit {name}{changes}" if name else f"version {randsmap.__version__}"
 
 
-def two_level_table(records, options):
-    """Markdown: what machine and when, and a line a row with the figures of each level."""
-    import scipy
-
-    levels = list(records)
-    head = [
-        f"Medians of {options.turns} alternating turns, fewer of the longest rows; {datetime.date.today()}",
-        processor(),
-        f"{os.cpu_count()} cores, {commit()}, Python {platform.python_version()}, NumPy {np.__version__}, SciPy "
-        f"{scipy.__version__}. Ratio is peer / ours, of limit is limit / ours; what misses its goal is in bold (goals "
-        f"are of AVX2 and above). Levels: {', '.join(levels)}.",
-    ]
-    columns = ["work", "threads", "peer", "limit", "goal"]
-    columns += [f"{level}: ours | ratio | of limit" for level in levels]
-    lines = [", ".join(head), "", f"| {' | '.join(columns)} |", "|" + "---|" * (5 + 3 * len(levels))]
+def by_work(records):
+    """Records by level, of each row (work, threads, peer) that any level has."""
     rows = {}
     for level, of in records.items():
         for r in of:
             rows.setdefault((r["work"], r["threads"], r["peer"]), {})[level] = r
-    for at in rows.values():
+    return rows
+
+
+def measured(records, options):
+    """What machine, when, and with what."""
+    import scipy
+
+    return (
+        f"Medians of {options.turns} alternating turns, fewer of the longest rows. {datetime.date.today()}, "
+        f"{processor()}, {os.cpu_count()} cores, {commit()}, Python {platform.python_version()}, NumPy "
+        f"{np.__version__}, SciPy {scipy.__version__}. Ratio is peer / ours. Levels: {', '.join(records)}."
+    )
+
+
+def as_markdown(head, columns, lines):
+    return "\n".join([head, "", *(f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *lines))])
+
+
+def quoted_table(records, options):
+    """Markdown: the rows that a release quotes, with the times of both sides at each level."""
+    columns, lines = ["work", "threads", "peer"], []
+    for level in records:
+        columns += [f"{level}: randsmap", "peer", "ratio"]
+    rows = by_work(records)
+    for key in QUOTED:
+        work, n, peer = key
+        cells = [work, str(n), peer]
+        for level in records:
+            r = rows.get(key, {}).get(level)
+            cells += (
+                [figure(r["ours"]), figure(r["peer_seconds"]), f"{r['values']['ratio']:#.3g}".rstrip(".")]
+                if r
+                else ["-"] * 3
+            )
+        lines.append(cells)
+    return as_markdown(measured(records, options), columns, lines)
+
+
+def whole_table(records, options):
+    """Markdown: a line a row with the figures of each level, its limit and its goals."""
+    columns, lines = ["work", "threads", "peer", "limit", "goal"], []
+    for level in records:
+        columns += [f"{level}: ours", "ratio", "of limit"]
+    for at in by_work(records).values():
         r = next(iter(at.values()))
         cells = [r["work"], str(r["threads"]), r["peer"], r["limit"] or "-", goals_of(r)]
-        for level in levels:
+        for level in records:
             if level not in at:
                 cells += ["-"] * 3
                 continue
@@ -1020,8 +1068,9 @@ def two_level_table(records, options):
                 shown(r, "ratio"),
                 shown(r, "limit"),
             ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        lines.append(cells)
+    goals = "Of limit is limit / ours. Values that miss their goals are in bold; goals are of AVX2 and above."
+    return as_markdown(f"{measured(records, options)} {goals}", columns, lines)
 
 
 def write_between_marks(path, table):
@@ -1076,9 +1125,10 @@ def main():
     parser.add_argument(
         "--markdown",
         nargs="?",
-        const=str(HERE.parents[1] / "docs" / "speed-tables.md"),
-        metavar="FILE",
-        help="write the table of two instruction levels into FILE (default docs/speed-tables.md; -: print it)",
+        const=str(HERE.parents[1] / "docs"),
+        metavar="FOLDER",
+        help="write the tables of two instruction levels into FOLDER/speed.md, for rows that a release quotes, and "
+        "FOLDER/speed-tables.md, for all (default docs; -: print the latter)",
     )
     parser.add_argument("--check", action="store_true", help="exit status 1 and a list where rows miss their goals")
     parser.add_argument("--json", action="store_true", help="print a JSON object a row")
@@ -1089,8 +1139,11 @@ def main():
             parser.error("a table of some rows does not replace the whole one; `--markdown -` prints it")
         records = at_levels(options)
         if options.markdown:
-            table = two_level_table(records, options)
-            print(table) if options.markdown == "-" else write_between_marks(Path(options.markdown), table)
+            if options.markdown == "-":
+                print(whole_table(records, options))
+            else:
+                write_between_marks(Path(options.markdown, "speed.md"), quoted_table(records, options))
+                write_between_marks(Path(options.markdown, "speed-tables.md"), whole_table(records, options))
         status = check(records, options) if options.check else 0
         if options.failed:
             print(f"failed: {', '.join(options.failed)}", file=sys.stderr)
