@@ -79,7 +79,7 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
 
 def warn_of_columns(snapshots: Any, path: _Name, transpose: bool) -> None:
     """Warn if the columns of snapshots, read with `transpose` or without, look like fields, and the rows do not."""
-    evidence = transposed_evidence(snapshots)
+    evidence = None if _step_files(expanded(path)) else transposed_evidence(snapshots)
     if evidence is not None:
         taken = f"{len(snapshots)} snapshots of {' x '.join(map(str, snapshots.shape[1:]))} cells"
         remedy = "it needs no transposing" if transpose else "read it with transpose (--transpose)"
@@ -119,9 +119,11 @@ def _step_files(path: Path) -> list[Path]:
         raise ValueError(
             f"{path} has files of several endings ({endings}): name those of snapshots by a pattern, '*.npy'"
         )
-    return sorted(
-        files, key=lambda file: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", str(file))]
-    )
+    numbers = r"((?<!\d)(?<!\d\.)\d+(?:\.\d+)?(?:e[-+]\d+)?(?!\.?\d)|\d+)"  # three whole ones in 2020.1.5
+    parts = {file: list[Any](re.split(numbers, str(file))) for file in files}
+    for words in parts.values():
+        words[1::2] = [int(word) if word.isdecimal() else float(word) for word in words[1::2]]
+    return sorted(files, key=lambda file: parts[file])
 
 
 def _stacked(arrays: list[Any], files: list[Path]) -> NDArray[Any]:

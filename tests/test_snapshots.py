@@ -1268,6 +1268,20 @@ def test_step_files_are_ordered_by_their_numbers(tmp_path, ending):
     np.testing.assert_array_equal(read_snapshots(tmp_path / f"step_1?.{ending}"), fields[10:])
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("t_0", "t_1e-05", "t_9.5e-05", "t_0.0001", "t_0.125", "t_0.25", "t_0.5", "t_1.0", "t_2", "t_10.25"),
+        ("2020.1.5", "2020.1.10", "2020.2.1", "2020.10.1"),
+        ("x1²2", "x1²10"),
+    ],
+)
+def test_step_files_of_times_and_dates_are_in_order(tmp_path, names):
+    for i, name in enumerate(names):
+        np.save(tmp_path / f"{name}.npy", np.full(3, i))
+    assert read_snapshots(tmp_path)[:, 0].tolist() == list(range(len(names)))
+
+
 def test_step_files_hold_planes_of_one_shape(tmp_path):
     fields = np.random.default_rng(0).random((3, 4, 5))
     for step in range(3):
