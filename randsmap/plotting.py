@@ -209,7 +209,8 @@ def plot_field(
     if values.ndim == 1 and mesh is None:
         cells, name = _cells(positions, len(values))
         _, ax = new_axes((5.6, 3.2), ax)
-        (line,) = ax.plot(cells, values, **{"color": _DECODED_COLOR, "linewidth": 1.2, **style})
+        look = {"color": _DECODED_COLOR, "linewidth": 1.2, "marker": "o" if len(values) == 1 else ""}
+        (line,) = ax.plot(cells, values, **{**look, **style})
         ax.set_xlabel(name)
         if label is not None:
             ax.set_ylabel(label)
@@ -288,14 +289,14 @@ def plot_comparison(
     height, width = (1.0, 1.0) if mesh is not None else truth.shape
     if extent is not None:
         height, width = extent[3] - extent[2], extent[1] - extent[0]
-    axes = _several_axes(ax, 3, (9.6, float(np.clip(3 * height / width, 0.6, 4.0)) + 1.1))
+    axes = _several_axes(ax, 3, (9.6, (high := float(np.clip(3 * height / width, 1.0, 4.0))) + 1.4))
     scale = {"vmin": min(truth.min(), decoded.min()), "vmax": max(truth.max(), decoded.max())}
     drawn = [
         plot_field(field, ax=panel, colorbar=False, **scale, **place) for field, panel in zip((truth, decoded), axes)
     ]
     drawn.append(_difference(truth, decoded, ax=axes[2], **place))
     for artist, panels, name in ((drawn[1], axes[:2], label), (drawn[2], axes[2:], _COMPARED[2])):
-        draw_bar_below(artist, panels, name, pad=0.02, fraction=0.06, aspect=25 * len(panels))
+        draw_bar_below(artist, panels, name, pad=0.02, fraction=max(0.06, 0.12 / high), aspect=25 * len(panels))
     for panel, name in zip(axes, _COMPARED):
         panel.set_title(name, fontsize="medium")
     for panel in axes[1:]:
@@ -341,7 +342,7 @@ def animate_comparison(
 
     both: Any = truth, decoded
     if len(both[0]) != len(both[1]) or not len(both[0]):
-        raise ValueError(f"truth and decoded must have equally many rows, got {len(both[0])} and {len(both[1])}")
+        raise ValueError(f"truth and decoded must be as many fields, 1 at least, got {len(both[0])} and {len(both[1])}")
     rows = [_plot_values({"truth": row, "decoded": other}, shape, mesh)[:2] for row, other in zip(*both)]
     times = None if times is None else as_array(times, "times", (len(rows),))
     frames = np.array([(*row, row[1] - row[0]) for row in rows])
@@ -406,9 +407,7 @@ def plot_error_vs_dimension(
     >>> (line,) = plot_error_vs_dimension([1, 2, 3], {"POD": [0.3, 0.1, 0.02]})
     """
     dimensions = _ascending(dimensions, "dimensions", np.size(dimensions))
-    lines = _curves(ax, dict.fromkeys(curves, dimensions), curves, "number of latent coordinates", label)
-    lines[0].axes.xaxis.get_major_locator().set_params(integer=True)
-    return lines
+    return _curves(ax, dict.fromkeys(curves, dimensions), curves, "number of latent coordinates", label)
 
 
 @_documented
@@ -425,7 +424,7 @@ def plot_conservation(
     >>> exact, other = plot_conservation([1, 2, 4], {"RANDSMAP": [1e-16, 0, 1e-16], "RFNN": [1e-4, 1e-3, 0.1]})
     """
     distances = _ascending(distances, "distances", np.size(distances))
-    curves = {name: np.maximum(np.asarray(values, float), 1e-17) for name, values in curves.items()}
+    curves = {name: np.where(np.abs(values) < 1e-17, 1e-17, values) for name, values in curves.items()}
     lines = _curves(ax, dict.fromkeys(curves, distances), curves, "distance from the training data", label)
     if len(distances) and distances[0] > 0:
         _make_logarithmic(lines[0].axes, "x", distances)
@@ -442,9 +441,9 @@ def _curves(ax, places, curves, name, label):
         values = np.asarray(values, float)
         if len(values) != len(places[title]):
             raise ValueError(f"{title} must have {len(places[title])} rows, one for each place, got {len(values)}")
-        values = as_array(values.reshape(len(values), -1), title)
-        middle = _above_zero(_checked_errors(np.median(values, axis=1), title))
-        lines += ax.plot(places[title], middle, "o-", color=color, markersize=3, label=plain(title))
+        values = _checked_errors(values.ravel(), title).reshape(len(values), -1)
+        middle = _above_zero(np.median(values, axis=1))
+        lines += ax.plot(places[title], middle, "o-", color=color, markersize=3, label=plain(str(title)))
         if values.shape[1] > 1:
             band = np.maximum(np.percentile(values, [5, 95], axis=1), middle.min() / 10)
             ax.fill_between(places[title], *band, color=color, alpha=0.2, linewidth=0)
@@ -484,8 +483,6 @@ def plot_errors(
     >>> fast, slow = plot_errors([0.01, 0.02, 0.1, 0.3], groups=["slow", "slow", "fast", "fast"])
     """
     errors = _checked_errors(errors, "errors")
-    if not len(errors):
-        raise ValueError("errors must have at least 1 value, got none")
     if times is not None:
         times = as_array(times, "times", (len(errors),))
     _, ax = new_axes((5.6, 3.2), ax)
@@ -773,8 +770,7 @@ def plot_reconstructions(
 
 
 def _profiles(fields, positions, name, label, n_columns, width):
-    n_panels = len(fields) - 1
-    n_columns = min(n_columns, n_panels)
+    n_columns = min(n_columns, n_panels := len(fields) - 1)
     n_rows = -(-n_panels // n_columns)
     size, ratios = (3.7 * n_columns, 1.55) if width is None else (width, 1.28), [5, 2] * n_rows
     figure, axes = new_panels(2 * n_rows * n_columns, n_columns, size, 0.5, sharex=True, height_ratios=ratios)
@@ -807,9 +803,7 @@ def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
     error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
     # pairs of field and error: long corridors one per row and in one column of a journal, images two
     n_pairs = n_pairs or (1 if aspect < 0.6 or 0 < (_width.get() or 0) < 120 else 2)
-    width = 3.3 if aspect < 0.6 else 2.0
-    if full_width is not None:
-        width = (full_width - 0.4) / (2 * n_pairs)
+    width = (3.3 if aspect < 0.6 else 2.0) if full_width is None else (full_width - 0.4) / (2 * n_pairs)
     size, text = (2 * n_pairs * width + 0.4, width * min(aspect, 2) + 0.4), "x-small" if extent is None else "medium"
     figure, axes = new_panels(2 * len(fields), 2 * n_pairs, size, 1.4, sharex=True, sharey=True)
     for (name, field), left, right in zip(fields.items(), axes[::2], axes[1::2]):
@@ -967,7 +961,9 @@ def _place(extent, shape):
 
 def _checked_errors(values, name):
     values = as_array(values, name, (None,))
-    if values.min(initial=0) < 0:
+    if not len(values):
+        raise ValueError(f"{name} must have at least 1 value, got none")
+    if values.min() < 0:
         raise ValueError(f"{name} must be at least 0, got {values.min():g}")
     return values
 
@@ -1011,14 +1007,13 @@ def _errors_of_groups(ax, times, errors, groups):
     rows = [np.flatnonzero(numbers == k) for k in range(len(labels))]
     worst = int(np.argmax([errors[part].mean() for part in rows]))
     others = {"color": _DECODED_COLOR, "linewidth": 0.7, "alpha": float(np.clip(8 / len(rows), 0.25, 1.0))}
-    names = iter(["each other group"])
-    artists = []
+    names, artists = iter(["each other group"]), []
     for k, part in enumerate(rows):
         x = np.arange(float(len(part))) if times is None else times[part]
         order = np.argsort(x, kind="stable")
         if k == worst:
-            name = plain(f"group {labels[k]}")
-            style = {"color": _ALARM_COLOR, "linewidth": 1.4, "zorder": 3, "label": f"{name} (largest mean)"}
+            label = f"{plain(f'group {labels[k]}')} (largest mean)"
+            style = {"color": _ALARM_COLOR, "linewidth": 1.4, "zorder": 3, "label": label}
         else:
             style = {**others, "label": next(names, None)}
         marker = "." if len(part) < 30 else ""  # a group of one field is no line
@@ -1032,8 +1027,8 @@ def spread_rows(n: int, count: int) -> NDArray[np.intp]:
 
 
 def plain(text: str) -> str:
-    """A text from elsewhere, cut and without what matplotlib would read as mathematics or cannot draw."""
-    text = text.encode("utf-8", "backslashreplace").decode()
+    """A text from elsewhere, cut and without what matplotlib would read as mathematics, hide (_a) or cannot draw."""
+    text = re.sub("^_", " _", text.encode("utf-8", "backslashreplace").decode())
     return (text if len(text) <= 40 else f"{text[:39]}\u2026").replace("$", r"\$")
 
 
@@ -1070,10 +1065,15 @@ def _frame_errors(ax, errors, name, label):
     """A grid, the logarithmic axis upwards, on which these errors are drawn, and a legend of what has a name."""
     _make_logarithmic(ax, "y", errors)
     ax.set(xlabel=name, ylabel=label)
+    locator = ax.xaxis.get_major_locator()
+    if name.startswith(("row", "mode", "number")) and type(locator).__name__ == "AutoLocator":  # not of the caller
+        locator.set_params(integer=True, min_n_ticks=1)
     ax.grid(True, color="0.92")
-    if ax.get_legend_handles_labels()[0]:
+    if names := ax.get_legend_handles_labels()[1]:
         place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.2}
-        ax.legend(ncols=3, fontsize="small", frameon=False, columnspacing=1.2, **place)
+        letters = 125 * ax.figure.get_figwidth() / ax.xaxis.label.get_fontsize()  # in a line, about
+        columns = int(np.clip(letters // (max(map(len, names)) + 8), 1, 3))
+        ax.legend(ncols=columns, fontsize="small", frameon=False, columnspacing=1.2, **place)
 
 
 def _dot_size(n):

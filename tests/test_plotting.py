@@ -177,7 +177,7 @@ def test_input_is_not_changed():
             "shape must be the numbers of cells along the axes of a field, got 8",
         ),
         (lambda: plotting.plot_fields(np.ones((2, 8)), ["a"], shape=(2, 4)), "titles must have length 2, got 1"),
-        (lambda: plotting.animate_comparison([[1, 2]], [[1, 2], [3, 4]]), "equally many rows, got 1 and 2"),
+        (lambda: plotting.animate_comparison([[1, 2]], [[1, 2], [3, 4]]), "as many fields, 1 at least, got 1 and 2"),
         (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), extent=(0, 1)), "extent must be pos"),
         (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), mask=np.ones(8)), "boolean"),
         (lambda: plotting.plot_fields(np.ones((2, 8)), shape=(2, 4), n_panels=0), "n_panels must be"),
@@ -594,6 +594,41 @@ def test_spectra_are_sorted_and_relative_and_mass_errors_have_a_floor():
         (lambda: plotting.plot_spectrum({}), "curves must name at least one"),
         (lambda: plotting.plot_error_vs_dimension([2, 1], {"a": [1.0, 2.0]}), "dimensions must be ascending"),
         (lambda: plotting.plot_conservation([1.0], {"a": [1.0, 2.0]}), "a must have 1 rows, one for each place, got 2"),
+        (lambda: plotting.plot_conservation([1.0], {"a": [[1.0, -0.1, 2.0]]}), "a must be at least 0, got -0.1"),
+        (lambda: plotting.plot_spectrum({"a": []}), "a must have at least 1 value, got none"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_counts_have_whole_ticks_and_legends_fit_into_a_column():
+    curves = {name: [1.0, 0.5] for name in (5, "_hidden", "a long name of a curve")}
+    with plotting.style(width=89):
+        for lines in (plotting.plot_spectrum(curves), plotting.plot_errors([0.1, 0.2], groups=["a" * 30, "b"])):
+            ax = lines[0].axes
+            pixels(ax.figure)
+            assert all(tick == round(tick) for tick in ax.get_xticks())
+            box = ax.get_legend().get_window_extent()
+            assert box.x1 <= ax.figure.bbox.x1 and ax.get_position().width > 0.7
+    assert [text.get_text() for text in plotting.plot_spectrum(curves)[0].axes.get_legend().get_texts()] == [
+        "5",
+        " _hidden",
+        "a long name of a curve",
+    ]
+
+
+@pytest.mark.parametrize("shape", [(5, 50), (4, 300), (20, 30)])
+def test_flat_planes_do_not_collapse_in_a_column(shape):
+    plane = np.arange(float(np.prod(shape))).reshape(shape)
+    with plotting.style(width=89):
+        drawn = plotting.plot_comparison(plane, 1.1 * plane)
+        axes, figure = [artist.axes for artist in drawn], drawn[0].figure
+        pixels(figure)
+        boxes = [ax.get_tightbbox() for ax in figure.axes]
+    assert min(box.y0 for box in boxes) > -1 and max(box.y1 for box in boxes) < figure.bbox.y1 + 1
+    assert axes[0].bbox.y0 > figure.axes[3].bbox.y1 and figure.axes[3].bbox.width > axes[0].bbox.width
+
+
+def test_a_field_of_one_cell_is_visible():
+    line, *_ = plotting.plot_comparison([1.0], [2.0])
+    assert line.get_marker() == "o"
