@@ -244,6 +244,7 @@ def test_help_lists_every_command_once_in_the_order_of_use(capsys):
     ("words", "message"),
     [
         (("studdy",), "did you mean study?"),
+        (("FIT", "F.npy"), "did you mean fit?"),
         (("study", "lwrr"), "did you mean lwr?"),
         (("fit", "F.npy", "--outt", "m"), "there is no option --outt; did you mean --out?"),
         (("--degub", "fit"), "did you mean --debug?"),
@@ -299,6 +300,8 @@ def test_shells_complete_what_the_parser_knows(capsys):
     for shell in ("bash", "zsh", "fish"):
         assert run("completion", shell) == 0
         scripts[shell] = capsys.readouterr().out
+        assert run("completion", shell, "--json") == 0
+        assert json.loads(capsys.readouterr().out)["script"] == scripts[shell]
     for name in ("--encoder-samples", "multiscale", "rotated-images"):
         assert all(name.removeprefix("--") in text for text in scripts.values())
     assert scripts["zsh"].endswith(scripts["bash"])
@@ -837,6 +840,8 @@ def test_fit_says_that_parameters_on_a_grid_hide_errors_at_new_values(tmp_path, 
 def test_config_tells_compilers_where_things_are(tmp_path, capsys):
     assert run("config", "--cflags") == 0
     (flag,) = capsys.readouterr().out.split()
+    assert run("config", "--cflags", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["flags"] == [flag]
     assert (Path(flag.removeprefix("-I")) / "randsmap.h").exists()
     assert run("config") == 1
     assert "needs --cflags, --libs or --amalgamation DIR" in capsys.readouterr().err

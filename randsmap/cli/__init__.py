@@ -564,7 +564,7 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action, value):
         if action.choices is not None and value not in action.choices:
             choices = [str(choice) for choice in action.choices]
-            text = f"{value!r} is none of {', '.join(choices)}{_meant(value, choices)}"
+            text = f"{value!r} is none of {', '.join(choices)}{_meant(value.lower(), choices)}"
             raise argparse.ArgumentError(action, text)
 
     def error(self, message):

@@ -71,6 +71,7 @@ def config(arguments):
         raise ValueError("config needs --cflags, --libs or --amalgamation DIR")
     if flags:
         tell(" ".join(map(shlex.quote, flags)))
+    return {"flags": flags, "written": arguments.amalgamation}
 
 
 def export(arguments):
@@ -87,7 +88,8 @@ def _written(path, *what, note="", **facts):
 
 
 def completion(arguments):
-    tell(script(parser_for(["fit"]), arguments.shell), end="")
+    tell(text := script(parser_for(["fit"]), arguments.shell), end="")
+    return {"script": text}
 
 
 # -- study, dataset ------------------------------------------------------------------------------------------
