@@ -438,8 +438,7 @@ def _curves(ax, places, curves, name, label):
     _, ax = new_axes((5.0, 3.4), ax)
     lines, low = [], []
     for (title, values), color in zip(curves.items(), itertools.cycle(_COLORS)):
-        values = np.asarray(values, float)
-        if len(values) != len(places[title]):
+        if len(values := np.asarray(values, float)) != len(places[title]):
             raise ValueError(f"{title} must have {len(places[title])} rows, one for each place, got {len(values)}")
         values = _checked_errors(values.ravel(), title).reshape(len(values), -1)
         middle = _above_zero(np.median(values, axis=1))
@@ -935,8 +934,7 @@ def check_mesh(mesh: _Mesh, n_values: int, name: str) -> tuple[NDArray[np.float6
         points, triangles = mesh
     except (TypeError, ValueError):
         raise ValueError("mesh must be a pair: points (n_points, 2) and triangles (n_triangles, 3)") from None
-    points = as_array(points, "points of the mesh", (None, 2))
-    triangles = np.asarray(triangles)
+    points, triangles = as_array(points, "points of the mesh", (None, 2)), np.asarray(triangles)
     if triangles.ndim != 2 or triangles.shape[1] != 3 or triangles.dtype.kind not in "iu" or not len(triangles):
         found = f"{triangles.dtype} of shape {triangles.shape}"
         raise ValueError(f"triangles of the mesh must be integers of shape (n_triangles, 3), got {found}")
@@ -1146,8 +1144,7 @@ def _plane(mask, extent, shape):
     """Cells of one field's shape that are hidden, length and width of the plane or None, and its height per width."""
     hidden, aspect = np.zeros(shape, dtype=bool), shape[0] / shape[-1]
     if mask is not None:
-        mask = np.asarray(mask)
-        if mask.dtype != bool:
+        if (mask := np.asarray(mask)).dtype != bool:
             raise ValueError(f"mask must be boolean of shape {tuple(shape)}, got {mask.dtype}")
         hidden = plot_arrays({"mask": mask}, shape)["mask"] == 0
     if extent is not None:

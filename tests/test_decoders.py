@@ -110,6 +110,15 @@ def test_coefficients_that_cancel_are_not_rounded():
     assert (decoder.predict(Y) == before).all()
 
 
+@pytest.mark.parametrize("unit", [1e-60, 1e60])
+def test_single_precision_names_the_unit_that_it_cannot_hold(unit):
+    Y, F = problem(n=80)
+    decoder = KernelDecoder(length_scale=0.3, regularization=1e-2, dtype="float32")
+    with pytest.raises(ValueError, match="dtype='float32' has no coefficients of .*: change the unit of the fields"):
+        decoder.fit(Y, unit * F)
+    decoder.fit(Y, 0 * F), decoder.fit(Y, F)
+
+
 # -- Conservation ----------------------------------------------------------------------------------
 
 

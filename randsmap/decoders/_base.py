@@ -328,6 +328,9 @@ class Fit:
         some = spread_rows(len(self.training_points), min(max((1 << 24) // len(bias), 16), 256))
         X, weights, allowed = self.training_points[some], getattr(self.invariants, "cell_weights", None), 1e-5
         exact, error = self.free.decode(X), np.inf
+        for size in (max(array.max(), -array.min()) for array in (getattr(self, each) for each in names)):
+            if size and not 1e-37 < size < 1e38:
+                raise ValueError(f"dtype='float32' has no coefficients of {size:.1e}: change the unit of the fields")
         for chosen in (names, names[1:])[: len(names)]:  # what combines functions to few modes may cancel
             new: Any = replace(self, bias=bias, **{each: getattr(self, each).astype(np.float32) for each in chosen})  # type: ignore[type-var]
             error = min(error, scaled_l2(exact, new.free.decode(X), cell_weights=weights).max())
