@@ -1391,7 +1391,7 @@ def test_mesh_files_give_fields_and_the_volumes_of_cells(tmp_path):
     plane = np.array([[0.0, 0, 0], [1, 0, 0], [3, 0, 0], [0, 2, 0], [1, 2, 0], [3, 2, 0]])
     cells = [4, 0, 1, 4, 3, 3, 1, 2, 5, 3, 1, 5, 4]
     flat = pyvista.UnstructuredGrid(cells, [pyvista.CellType.QUAD, *[pyvista.CellType.TRIANGLE] * 2], plane)
-    for step, field in enumerate(fields):
+    for step, field in zip((0, 1, 2, 10), fields):
         write_cgns(tmp_path / f"step_{step}.cgns", np.array(corners), boxes, field)
         flat.cell_data["u"] = field
         flat.save(tmp_path / f"step_{step}.vtu")
@@ -1399,3 +1399,5 @@ def test_mesh_files_give_fields_and_the_volumes_of_cells(tmp_path):
         found, volumes = read(sorted(map(str, tmp_path.glob(pattern))), name)
         np.testing.assert_allclose(found, fields, rtol=1e-7)  # VTK reads OpenFOAM in single precision
         np.testing.assert_allclose(volumes, sizes)
+        with pytest.raises(ValueError, match="no field v has one value per cell, only .*" + name):
+            read(map(str, tmp_path.glob(pattern)), "v")
