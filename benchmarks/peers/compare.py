@@ -25,6 +25,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -1134,9 +1135,14 @@ def main():
     parser.add_argument("--json", action="store_true", help="print a JSON object a row")
     options = parser.parse_args()
     options.failed = []
+    for python in (options.pyclaw, options.datafold):
+        if python and shutil.which(python) is None:
+            parser.error(f"there is no program {python}")
     if options.markdown or options.check:
         if options.markdown not in (None, "-") and len(options.only) < len(ROWS):
             parser.error("a table of some rows does not replace the whole one; `--markdown -` prints it")
+        if options.markdown not in (None, "-") and not Path(options.markdown).is_file():
+            parser.error(f"there is no file {options.markdown}, whose table is replaced; `--markdown -` prints it")
         records = at_levels(options)
         if options.markdown:
             if options.markdown == "-":
