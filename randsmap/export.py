@@ -90,7 +90,7 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     path : path
         Usually with the ending ``.fmu``. The file is written whole or not at all.
     step_size : float or None, default=None
-        Time between two communications that the unit proposes; it accepts any. A forecast has its own.
+        Default time between two communications; the unit accepts any other. For a forecast, it is `step_`.
 
     Raises
     ------
@@ -105,12 +105,12 @@ def fmu(decoder: Any, path: str | os.PathLike[str], *, step_size: float | None =
     `FrozenDecoder.predict` for a single row. The unit has no states. ``invariant_values`` (q,) is a tunable parameter,
     or an input if the values vary; NaN stands for the value of the fit. Directional and adjoint derivatives with
     respect to the latents are available if the values do not vary. Latents that cannot be decoded return the status
-    discard, and so do derivatives with bounds and values other than those of the fit. The unit continues afterwards.
-    The encoder of a model is not exported. The binary is the shared library of this machine's system and processor
-    type, and needs no Python.
+    discard. Derivatives with bounds and other values than in the fit also do. The unit continues afterwards. The
+    encoder of a model is not exported. The binary is the shared library of this machine's system and processor type,
+    and needs no Python.
 
-    A forecast needs lag=1, equal steps and a regressor with linear functions (None). Each step of its unit, of whatever
-    length, is one of the forecast; ``latents`` is an output with a start value, and there are no derivatives.
+    A forecast needs lag=1, equal steps and a regressor with linear functions (None). Each step of its unit, of any
+    length, is one step of the forecast; ``latents`` is an output with a start value, and there are no derivatives.
 
     References
     ----------

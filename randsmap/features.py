@@ -316,7 +316,7 @@ class FourierFeatures(_RandomFeatures):
 
 @estimator
 class MaternFeatures(_RandomFeatures):
-    """Random Fourier features of a Matern kernel: fields less smooth than with a Gaussian kernel.
+    """Random Fourier features of a Matern kernel, for fields less smooth than with a Gaussian kernel.
 
     Use them for fields with kinks or fronts, and `FourierFeatures` for smooth fields.
     Products of feature vectors estimate the Matern kernel of smoothness nu at |z - z'| / length_scale without bias.
@@ -404,7 +404,7 @@ class MultiscaleFourierFeatures(_RandomFeatures):
 
 @estimator
 class SigmoidFeatures(_RandomFeatures):
-    """Random sigmoids, centred among the training points.
+    """Random sigmoids with centres in the box of the training points.
 
     The features are 1 / (1 + exp(-w . (z - c))). With `latent_box` they do not depend on the data, as batches need.
     `FourierFeatures` depends less on its scale.
@@ -414,12 +414,12 @@ class SigmoidFeatures(_RandomFeatures):
     slope
         Weights are drawn from U[-slope, slope) in each coordinate.
     latent_box
-        Box of the centres, of which a number holds for each coordinate. With a box, nothing but d depends on the
-        training points. None: their bounding box.
+        Box of the centres, (low, high); a number holds for every coordinate. With a box, the features depend on d
+        alone. None: the bounding box of the training points.
 
     Notes
     -----
-    Appendix D of the paper, where `slope` is c. The `offsets_` are -w . c of centres c, drawn uniformly in the box.
+    Appendix D of the paper (`slope` is its c). The `offsets_` are -w . c, with centres c drawn uniformly in the box.
 
     Examples
     --------

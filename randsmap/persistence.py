@@ -117,7 +117,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 @_documented
 def load(path: str | os.PathLike[str]) -> Any:
-    """The model that was saved to a file; safe for files from untrusted sources.
+    """Load a model from a file; safe for files from untrusted sources.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Notes
     -----
-    No code of the file runs, and it takes no more memory than its size. A forged file can hold a model that decodes
-    nonsense: the digest detects damage, not who wrote the file.
+    The file contains no code, and loading takes no more memory than its size. A forged file may hold a model that
+    decodes wrong fields: the digest detects damage, not the author of the file.
 
     {example}
     """

@@ -23,7 +23,7 @@ _TEXTS = {
 X : array-like (n, d)
     Latent coordinates, n >= 2.
 y : array-like (n, M) or (n, *shape)
-    Fields, one per row, of any shape, (n,) for a single cell; `predict` returns them in it, as a DataArray if y is
+    Fields, one per row, of any shape, (n,) for a single cell; `predict` returns this shape, and a DataArray if y is
     one. Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, except with
     solver="krylov", constraint="training" or weights.""",
     "result_of_fit": """\
@@ -49,26 +49,26 @@ X : array-like (n, M) or (n, *field_shape_)
     "projection": """\
 projection : int or None
     Number of steps from the encoder's latents to those whose decoded field is nearest to the given one, in the norm
-    of the cells' weights; each costs a decoding and its derivatives. 5 are worth trying. None: the model's own.""",
+    of the cells' weights; a step costs a decoding and its derivatives. Try 5. None: the `projection` of the model.""",
     "invariant_values": """\
 invariant_values : float, array (q,), (n,) if q is 1, or (n, q), or None
-    m of these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of values per
-    field. Values of dependent columns must be those that the others imply.""",
+    Values m for these rows instead of the fitted values (in- and outflow): one value per invariant, or one row of
+    values per field. Values of dependent columns must agree with the other values.""",
     "cells": """\
 cells : array-like of int (k,) or of bool (M,), or None
-    Only these cells, at their cost: indices in the flattened field (negative ones count from the end) or a mask, which
-    may have the field's shape. With bounds or invariant_values, or frozen, they cost as much as whole fields.""",
+    Decode only these cells: indices in the flattened field (negative ones count from the end) or a mask, which may
+    have the field's shape. With bounds or invariant_values, or frozen, they cost as much as whole fields.""",
     "out": """\
 out : ndarray of the shape of the result, float64, C-contiguous, or None
-    Where to put the result; fields, and products J v, also as rows (n, M).""",
+    Array for the result; fields, and products J v, also as rows (n, M).""",
     "return_error": """\
 return_error : bool or "absolute"
-    Return a tuple of the fields and, (n,), how far each may be off: its relative L2 error (in the norm of the cells'
-    weights) will not exceed that with probability `coverage`, or "absolute", |f_hat - f| itself, of fields as large as
-    the training fields; infinite, with a warning, if these are too few to tell. Where whole fields are decoded it is
-    at most 1 + |f_hat| / |f| with the smallest training field. See docs/errors.md.
+    Return a tuple of the fields and their error bars (n,): bounds of the relative L2 error (in the norm of the cells'
+    weights) that hold with probability `coverage`. "absolute": of the L2 error, for fields of the size of the training
+    fields. They are infinite, with a warning, if there are too few training fields, and at most 1 + |f| / |y| for whole
+    fields f, with the smallest training field y. See docs/errors.md.
 coverage : float
-    The probability, of points as the training points are; above 0, at most 1.""",
+    The probability, for points distributed like the training points; above 0, at most 1.""",
     "directions": """\
 V : array-like (n, d) or (d,)
     A direction for each point, or one for all.""",
@@ -88,9 +88,9 @@ ndarray (n, d), float64
     A row does not depend on the others beyond round-off.""",
     "returns_jacobian": """\
 ndarray (n, M, d), float64
-    J = df/dy of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if the decoder
+    J = df/dz of each row; `out` if given. (n, k, d) for k cells; otherwise (n, *field_shape_, d), (n, d) if the decoder
     was fitted to one-dimensional y. With invariants C^T J = 0 to a few ulp of |C|^T |J|, and J is 0 on the constant
-    cells. With bounds J is 0 in the cells that are on theirs, and C^T J = 0 over the others.""",
+    cells. With bounds, J is 0 in cells at a bound, and C^T J = 0 over the others.""",
     "returns_jvp": """\
 ndarray (n, M), float64
     J v; (n, k) for k cells, otherwise of the shape of the fields. C^T J v = 0 with invariants.""",
@@ -107,8 +107,8 @@ cells : array-like of int (k,), or of bool (M,), default=None
 Returns
 -------
 callable
-    ``decode(y)`` of latents (d,) or (n, d) gives fields (*shape) or (n, *shape), with `cells` (k,) or (n, k), of the
-    type of y. One row has the bits of `predict`.
+    ``decode(z)`` of latents (d,) or (n, d) returns fields (*shape) or (n, *shape), with `cells` (k,) or (n, k), of the
+    type of z. A single row is bit-identical to `predict`.
 
 Raises
 ------

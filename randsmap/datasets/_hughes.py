@@ -45,8 +45,9 @@ class HughesSolver:
 
         F = n min(D(rho_behind), S(rho_ahead)),   D(r) = q(min(r, r_c)),  S(r) = q(max(r, r_c)),
 
-    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The gradient's component across the face is the difference of its
-    two cells, the other one a quarter of the sum of the four adjacent differences, of which those across walls are 0.
+    q(r) = r f(r), r_c = rho_max / 2; F = 0 at walls. The component of the gradient normal to the face is the difference
+    of its two cells. The tangential component is a quarter of the sum of the four adjacent differences, where
+    differences across walls are 0.
 
     Parameters
     ----------
@@ -76,8 +77,8 @@ class HughesSolver:
 
     Notes
     -----
-    The number of people is kept to the rounding of the cells (below 1e-13 after thousands of steps). Densities are
-    never negative, and exactly 0 in obstacles. People who cannot reach the exit stay where they are.
+    The number of people is conserved to the rounding of the cells (below 1e-13 after thousands of steps). Densities are
+    nonnegative, and exactly 0 in obstacles. People who cannot reach the exit stay where they are.
 
     Examples
     --------

@@ -460,31 +460,30 @@ class Results(Bunch):
 class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
     """Select a decoder by cross-validation, among kernels, random features, polynomials and k-NN mixtures.
 
-    Use it if the latent coordinates are given; `autotune` also selects the encoder. It takes seconds to fit, and a
-    decode costs as much as several decoders. Use `RANDSMAPDecoder` for batches and for more than 1e5 snapshots.
+    Use it if the latent coordinates are given; `autotune` also selects the encoder. A fit takes seconds, and decoding
+    costs as much as with several decoders. Use `RANDSMAPDecoder` for batches and for more than 1e5 snapshots.
 
     Parameters
     ----------
     n_trials
-        Number of trials. Each is a family of decoders with one length scale per latent coordinate, at its best
-        regularisation, number of neighbours or rank.
+        Number of trials. A trial is a family of decoders with one length scale per latent coordinate. The best
+        regularisation, number of neighbours or rank is selected within the trial.
     families
-        The families searched, some of `randsmap.decoders.FAMILIES`. None: all. Random features are as many as samples,
-        at most 2000; polynomials have degree 2 to 4.
+        The families searched, some of `randsmap.decoders.FAMILIES`. None: all. There are as many random features as
+        samples, at most 2000; polynomials have degree 2 to 4.
     validation
-        Share of more than 700 samples, or of the groups, by which `held_out_error_` is found; at least 300 samples are
-        left. All are used in the end.
+        Share of the samples (if more than 700) or of the groups on which `held_out_error_` is measured; at least 300
+        other samples are kept for the fit. The final fit uses all.
     random_state
-        For the samples of the search in large sets, and for the parts that scores are averaged over. None: 0, so that
-        the result is deterministic.
+        Seed for the subsets of large sets in the search, and for the parts that scores are averaged over. None: 0.
 
     Attributes
     ----------
     best_decoder_ : BlendedDecoder
-        The geometric median of the best few decoders, or of the best alone, kept near the training fields.
+        The median of the best few decoders, or the best one, at a limited distance from the training fields.
     results_ : Results
         A table of the trials, one array per column: `family`, `nu`, `degree`, `length_scale_1` ... `length_scale_d` (in
-        the latents' units), `regularization`, `n_neighbors`, `rank`, `n_samples` (that judged it), `error` (mean
+        the latents' units), `regularization`, `n_neighbors`, `rank`, `n_samples` (used for its error), `error` (mean
         cross-validation error), `score` (see Notes), `chosen`. `results_.frame` is a pandas DataFrame.
     held_out_error_ : float
         Mean cross-validation error of `best_decoder_`.
@@ -494,17 +493,18 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     Notes
     -----
-    Errors, leave-one-out or leave-group-out, are exact and in closed form: one eigendecomposition per trial gives them
-    for all regularisations. A sample's error is relative to the norm of its field (at least 1e-3 of the median
-    norm), and at most 1. The score is the mean of the logarithm of the mean error and of the mean logarithm of the
-    errors of the groups (or of 8 random parts). One group that no decoder can decode then does not choose alone.
+    Leave-one-out and leave-group-out errors are exact: a closed form gives them for all regularisations from one
+    eigendecomposition per trial. The error of a sample is relative to the norm of its field (at least 1e-3 of the
+    median norm), and at most 1. The score is the mean of two numbers: the logarithm of the mean error, and the mean
+    logarithm of the errors of the groups (or of 8 random parts). One group then does not dominate.
 
-    Of many samples, 300 judge the starts, 400 the rest, and a half, at most 1500, the five leading kinds. All samples
-    then fit the parts of the blend, 10000 / n at most. Of more than 8000 samples, kernels have 1500 centres. A fit
-    takes as long as 10 to 20 fits of ``RANDSMAPDecoder()``.
+    In large sets, the errors of the first trials come from 300 samples, of later trials from 400. Those of the five
+    best families come from half of the samples, at most 1500. Then all samples fit the parts of the blend, at most
+    10000 / n. For more than 8000 samples, kernels have 1500 centres. A fit takes as long as 10 to 20 of
+    ``RANDSMAPDecoder()``.
 
-    Among blends of the best 1, 3, 5, 8 and 12 trials the smallest whose score is within 1 % of the best is taken; with
-    groups the largest. A model file keeps `best_decoder_`, not the record of the search.
+    There are blends of the best 1, 3, 5, 8 and 12 trials. The smallest blend whose score is within 1 % of the best is
+    selected; with groups, the largest. A model file stores `best_decoder_`, not the record of the search.
 
     References
     ----------
@@ -538,7 +538,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
         ----------
         {training}
         groups : array-like (n,) or None
-            Labels of groups, such as trajectories or blocks of time, that are left out as a whole. At least two.
+            Labels of at least two groups, such as trajectories or blocks of time, that are left out as a whole.
 
         {result_of_fit}
         """

@@ -138,50 +138,49 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
     Parameters
     ----------
     kernel
-        "gaussian": exp(-|z - z'|^2 / (2 length_scale^2)). "multi-gaussian": the mean of exp(-s^2 |z - z'|^2 / 2) over
-        s in [min_frequency, max_frequency], for several length scales. "matern": of smoothness nu, for fields less
-        smooth. "thin-plate": r^2 log r of the distance r in units of length_scale, which needs degree=1.
+        "gaussian": exp(-|z - z'|^2 / (2 length_scale^2)). "multi-gaussian": the mean of exp(-s^2 |z - z'|^2 / 2) over s
+        in [min_frequency, max_frequency], for several length scales. "matern": the Matern kernel of smoothness nu, for
+        less smooth fields. "thin-plate": r^2 log r of the distance r in units of length_scale, which needs degree=1.
     length_scale
-        Length scale of the kernel, in units of latent_scale; one per coordinate if an array. "multi-gaussian" refuses
-        other values than the default.
+        Length scale of the kernel, in units of latent_scale; an array has one per coordinate. Not for "multi-gaussian".
     nu
         Smoothness of the Matern kernel. The other kernels do not use it.
     degree
         1: add a linear trend in the latents, which is not penalised (universal kriging). 0: the constant alone.
     max_frequency
-        Upper end of the interval of scales (inverse lengths, in inverse units of latent_scale) of "multi-gaussian". The
-        other kernels refuse other values.
+        Upper end of the interval of scales s of "multi-gaussian" (inverse lengths, in inverse units of latent_scale).
+        With other kernels it must have its default.
     min_frequency
-        Lower end, at least 0.
+        Lower end of this interval, at least 0.
     regularization
         lambda >= 0. At 0, or below rounding error, the minimum-norm solution without the eigenvalues below
         n eps lambda_1.
     n_centers
-        Centre the kernel at this number m of random samples, with coefficients that are best for all n. The fit then
-        takes n m^2 operations and m^2 numbers. Leverage is that of a fit to these m.
+        Centre the kernel at this number of random samples only; the coefficients are fitted to all n samples. The fit
+        then takes n n_centers^2 operations and memory for n_centers^2 numbers. Leverage refers to the centres.
 
     Attributes
     ----------
     coef_ : ndarray (n+1, M) or (n+d+1, M)
-        Coefficients of [1 | k(z, z_1), ..., k(z, z_n)] and, with degree=1, of the d coordinates
-        (z - mean) / length_scale; the first row is the bias. With fewer centres z_1, ..., z_m, m instead of n.
+        Coefficients of [1 | k(z, z_1), ..., k(z, z_n)] and, with degree=1, of the d coordinates (z - mean) /
+        length_scale; the first row is the bias. With `n_centers`, the centres replace the n samples.
     solver_ : {"cholesky", "eigenvalues", "sums"}
-        The second if the round-off of the kernel matrix would change the result by more than 1e-6,
-        eps |K| > 1e-6 lambda; the third with `n_centers`.
+        "sums" with `n_centers`. "eigenvalues" if the round-off of the kernel matrix would change the result by more
+        than 1e-6: eps |K| > 1e-6 lambda.
 
     Notes
     -----
-    The dual form of ridge regression on Phi = [1 | features] (paper Eq. 16), whose products Phi Phi^T have the
-    expectation 1 1^T + K: f(z) = (1 + k(z)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True K and F are centred
-    instead of adding 1 1^T: f(z) = mean(F) + (k(z) - mean k) H. Fields decoded by P Fourier features with the same
-    lambda and center approach these as P^(-1/2) (Theorem 1 of the paper, also for the multi-scale map).
+    This is the dual form of ridge regression on Phi = [1 | features] (paper Eq. 16), with Phi Phi^T replaced by its
+    expectation 1 1^T + K: f(z) = (1 + k(z)) H, H = (1 1^T + K + lambda I)^-1 F. With center=True, K and F are centred,
+    and 1 1^T is left out: f(z) = mean(F) + (k(z) - mean k) H. Fields of P Fourier features with the same lambda and
+    center approach these fields as P^(-1/2) (Theorem 1 of the paper, also for the multi-scale map).
 
-    With a linear tail f(z) = T(z) b + k(z) C, T = [1 | z], solves [K + lambda I, T; T^T, 0] [C; b] = [F; 0] (G. Wahba,
-    Spline models for observational data, SIAM 1990): with kernel="thin-plate" and latent_scale=None
-    scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
+    With a linear trend, f(z) = T(z) b + k(z) H with T(z) = [1 | z]. The coefficients solve [K + lambda I, T; T^T, 0]
+    [H; b] = [F; 0] (G. Wahba, Spline models for observational data, SIAM 1990). With kernel="thin-plate" and
+    latent_scale=None this is scipy.interpolate.RBFInterpolator with smoothing = lambda and degree 1.
 
-    Far from all latent points a kernel other than thin plate is 0 and, without a tail, the field is the bias row,
-    projected on the invariants. The coefficients take as much memory as the fields in double precision;
+    Far from all training points, kernels other than "thin-plate" are 0. Without a linear trend the field is then the
+    bias row, projected on the invariants. The coefficients take as much memory as the fields in double precision;
     `RANDSMAPDecoder` with output_rank needs less.
 
     Examples
@@ -435,10 +434,10 @@ class DoubleDiffusionMapsDecoder(_base.LatentScaling, InvariantParameters, _base
         Width of the kernel exp(-|z - z'|^2 / epsilon^2), in units of latent_scale. None: epsilon_scale times the median
         distance between the latent points.
     epsilon_scale
-        That factor; the paper's w_2.
+        Factor of the median distance; the paper's w_2. Not used if epsilon is given.
     rank
-        Number r of harmonics. "rule": the eigenvalues lambda_i > delta lambda_1 with delta = n lambda_1 2^-53, the
-        paper's. A number keeps that many, at most n, but never one with lambda_i <= n eps lambda_1, which is round-off.
+        Number r of harmonics. "rule": the rule of the paper, eigenvalues lambda_i > delta lambda_1 with delta = n
+        lambda_1 2^-53. A number keeps at most this many; lambda_i <= n eps lambda_1 are round-off.
 
     Attributes
     ----------
@@ -453,13 +452,13 @@ class DoubleDiffusionMapsDecoder(_base.LatentScaling, InvariantParameters, _base
 
     Notes
     -----
-    f(z) = F^T V L^-1 V^T k(z) with the leading eigenpairs (V, L) of the kernel matrix (paper, Sec. 3 and App. C,
-    Eq. C.13), of the fields less their mean if centred. The harmonics k(z) V L^-1 are r functions of z, so a
-    decoded row costs n r + r M operations; where n M is less, the product is formed in advance.
+    f(z) = F^T U L^-1 U^T k(z) with the leading eigenpairs (U, L) of the kernel matrix (paper, Sec. 3 and App. C, Eq.
+    C.13). With center=True, F is the fields less their mean. The harmonics k(z) U L^-1 are r functions of z, so
+    decoding a row costs n r + r M operations. If n M is less, the product of the other factors is formed in advance.
 
-    At full rank, which the rule keeps for well-conditioned kernels, this is kernel interpolation; fields at latent
-    points that coincide are averaged. Farther than about 26 epsilon from all latent points the kernel is 0, the field
-    the bias row, projected on the invariants. Without invariants mass is not conserved (paper, App. C).
+    For well-conditioned kernels the rule keeps the full rank. This is kernel interpolation; fields at equal latent
+    points are averaged. At more than about 26 epsilon from all training points the kernel is 0, and the field is the
+    bias row, projected on the invariants. Without invariants mass is not conserved (paper, App. C).
 
     References
     ----------

@@ -23,12 +23,12 @@ def estimate_n_components(
     max_samples: int = 2000,
     cell_weights: ArrayLike | None = None,
 ) -> int:
-    """Number of coordinates that snapshots need: eigenvectors of diffusion maps that are new directions.
+    """Estimate the number of latent coordinates of snapshots: the independent eigenvectors of diffusion maps.
 
     Parameters
     ----------
     snapshots : array-like of shape (n, M)
-        Fields, one a row; at least 3. May be memory-mapped.
+        Fields, one per row; at least 3. May be memory-mapped.
     max_components : int, default=15
         The largest number returned.
     max_samples : int, default=2000
@@ -48,15 +48,15 @@ def estimate_n_components(
 
     Notes
     -----
-    The leading eigenvectors, 15 at most and one for every ten samples, are taken in turn. One is a new direction if
-    local linear regression on the directions found before, from the nearest other samples, leaves a residual (its norm
-    over the eigenvector's) of at least 0.6. The count ends at a gap of the spectrum, where the rate -log xi is over 100
-    times that of the last direction: behind it there is noise. Eigenvectors on less than 5 % of the samples do not
-    count.
+    The leading eigenvectors, at most 15 and one for every ten samples, are tested in turn. Local linear regression from
+    the nearest other samples predicts each eigenvector from the independent ones before it. It is independent if the
+    norm of the residual is at least 0.6 of its norm. The count ends at a gap of the spectrum, where the rate -log xi
+    exceeds 100 times the rate of the last independent one: the rest is noise. Eigenvectors localised on less than 5 %
+    of the samples do not count.
 
-    The kernel's width is the median distance to the seventh neighbour, or more where parts of at least 2 % of the
-    samples are further apart. The smaller of the counts at this width and at 1.5 times it is returned: too wide a
-    kernel sees the space around a rolled-up manifold, too narrow a kernel single trajectories.
+    The kernel's width is the median distance to the seventh neighbour, or more if parts of at least 2 % of the samples
+    are further apart. The result is the smaller count at this width and at 1.5 times it: too wide a kernel joins the
+    sheets of a rolled-up manifold, too narrow a kernel separates trajectories.
 
     References
     ----------

@@ -115,7 +115,7 @@ class GeodesicExtension:
 @shared_texts
 @estimator
 class Isomap(FieldEncoder):
-    """Isomap: distances along the fields' manifold, made coordinates by classical scaling, and those of new fields.
+    """Isomap: coordinates whose distances approximate path lengths along the manifold of the fields.
 
     Use it to unroll a manifold so that distances along it are preserved. Use `DiffusionMaps` to preserve
     neighbourhoods, and `POD` for nearly linear data.
@@ -125,11 +125,11 @@ class Isomap(FieldEncoder):
     n_components
         Number of latent coordinates, at most n_samples - 1.
     n_neighbors
-        Each sample is joined to its n_neighbors nearest others; n_samples - 1 and more: all pairs. Few follow a curved
-        manifold, more bridge noise and gaps.
+        Each sample is joined to its n_neighbors nearest others; n_samples - 1 and more: all pairs. Use few neighbours
+        for a strongly curved manifold, and more if there are noise or gaps.
     n_landmarks
-        Of more samples than this many, as many, spread evenly over the rows, determine the coordinates: only the paths
-        to them are computed and kept.
+        If there are more samples, this number of them, spread evenly over the rows, determine the coordinates. Only the
+        paths to these landmarks are computed and stored.
     cell_weights
         Positive weights v, such as cell volumes, of the distances: |f - g|^2 is the sum of v_i (f_i - g_i)^2. They may
         have the fields' shape. In a `ManifoldModel`, None means those of the decoder.
@@ -139,22 +139,22 @@ class Isomap(FieldEncoder):
     eigenvalues_ : ndarray of shape (n_components,)
         Eigenvalues of the doubly centred matrix of squared path lengths, in descending order.
     landmarks_ : ndarray of shape (n_landmarks_used,)
-        Indices of the samples to which path lengths are kept.
+        Indices of the samples to which path lengths are stored.
     n_parts_ : int
-        Number of parts of the graph of neighbours, which are then joined. If it is more than 1, the distances between
-        the parts say little: more neighbours may be needed.
+        Number of separate parts of the graph of neighbours, before they are joined. If it exceeds 1, distances between
+        the parts are unreliable: more neighbours may be needed.
     n_features_in_ : int
         Number of cells of a field.
 
     Notes
     -----
-    The length of a path is the sum of the distances of the neighbours along it (Dijkstra's algorithm). Parts of the
-    graph are joined by the shortest edge from each to the others. A new field's paths begin with the edge to one of
-    its n_neighbors nearest samples; its coordinates have kinks where another path becomes the shortest. Derivatives at
-    a sample are those along its paths by its n_neighbors nearest others, 0 if all these are equal to it. The signs are
-    those of `DiffusionMaps`.
+    Path lengths are sums of distances of neighbours (Dijkstra's algorithm). Classical scaling gives the coordinates.
+    Parts of the graph are joined by the shortest edge from each to the others. A path from a new field begins with the
+    edge to one of its n_neighbors nearest samples. Its coordinates have kinks where another path becomes the shortest.
+    At a sample, derivatives refer to paths through its n_neighbors nearest others; if these are equal to it,
+    derivatives are 0. The rule for signs is that of `DiffusionMaps`.
 
-    The fields are copied, and kept with the n_samples * n_landmarks path lengths.
+    The estimator stores a copy of the fields and n_samples * n_landmarks path lengths.
 
     References
     ----------

@@ -59,7 +59,7 @@ class ModeCoordinates:
 @shared_texts
 @estimator
 class POD(InvariantParameters, FieldEncoder):
-    """Proper orthogonal decomposition of centred fields, with an inverse that keeps invariants.
+    """Proper orthogonal decomposition of centred fields, with an inverse that preserves invariants.
 
     Use it for fields that linear modes represent, and for reduced models: encoding costs one product, and it
     decodes itself. `DiffusionMaps` and `Isomap` need fewer coordinates for folded data.
@@ -70,8 +70,8 @@ class POD(InvariantParameters, FieldEncoder):
         Number of modes, at most min(n, M). A float in (0, 1]: the fewest modes with at least that fraction of the
         energy, the sum of sigma^2. Modes with sigma <= max(n, M) eps sigma_1 are round-off and never kept.
     cell_weights
-        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i in which modes are orthonormal,
-        energies are measured and corrections are smallest.
+        Positive weights v, such as cell volumes, of the inner product sum_i v_i f_i g_i. It defines orthonormal modes,
+        energies, and the projection on the invariants.
 
     Attributes
     ----------
@@ -90,16 +90,16 @@ class POD(InvariantParameters, FieldEncoder):
 
     Notes
     -----
-    In exact arithmetic the modes of conservative fields conserve by themselves (paper, App. A): centred fields
-    satisfy C^T g = 0, and so do their combinations. Computed modes at noise level do not; with invariants they are
-    projected, and so is every field of `inverse_transform`.
+    In exact arithmetic POD conserves invariants (paper, App. A): centred fields satisfy C^T f = 0, and so do the modes,
+    their linear combinations. Computed modes at noise level violate this. With invariants, the modes and every field of
+    `inverse_transform` are therefore projected.
 
     The data are reduced by a QR factorisation and its triangle by a singular value decomposition. Products of the
     snapshots, which would lose the modes below sigma_1 sqrt(eps), are never formed.
 
     Large memory-mapped fields (`numpy.load` with mmap_mode, from 64 MB) are read by blocks, six times, with the same
-    accuracy. The triangle has min(n, M)^2 numbers. Where min(n, M) is above 2048 and n_components is a count up to a
-    tenth of it, block iteration replaces the triangle and reads the file twice per step, in some ten to forty steps.
+    accuracy. The triangle has min(n, M)^2 numbers. If min(n, M) exceeds 2048 and n_components is at most a tenth of it,
+    block iteration replaces the triangle. It takes about ten to forty steps and reads the file twice per step.
 
     References
     ----------

@@ -20,12 +20,12 @@ _Values = NDArray[np.float64]
 
 
 class ExtrapolationWarning(UserWarning):
-    """A latent point was decoded that is far from all training points.
+    """A decoded latent point is far from all training points.
 
-    `predict` gives it for the row that is farthest from the training points, if that is farther than they are from each
-    other (the rule: docs/decoders.md). Filters for warnings switch it off or make it an error:
-    ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)``. The decoder's `leverage` measures what such a
-    field is worth. Of a `ParametricModel` the points may be parameters.
+    `predict` warns of the row that is farthest from the training points, if its distance exceeds the usual distances
+    between them (docs/extrapolation.md has the rule). Filters for warnings switch it off or make it an error:
+    ``warnings.simplefilter("ignore", randsmap.ExtrapolationWarning)``. The decoder's `leverage` measures the distance.
+    The points of a `ParametricModel` may be parameters.
 
     Parameters
     ----------

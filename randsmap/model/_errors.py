@@ -53,8 +53,8 @@ def reconstruction_errors(
     -------
     dict of str to ndarray (n,)
         "relative_l2" and "relative_linf", scaled as by `metrics.scaled_l2`. "conservation_error", absolute, of the
-        invariants of the part that decodes, or of the mass if it has none. "outside_bounds" if that part has bounds:
-        the largest distance of a cell from them.
+        invariants of the part that decodes, or of the mass if it has none. "outside_bounds" if it has bounds: the
+        largest violation in a cell.
 
     {raises}
 

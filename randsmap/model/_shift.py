@@ -53,9 +53,9 @@ class ShiftRegistration(Registration, Model):
     -----
     Fields are shifted by any real number of cells, conservatively: cell averages are integrals of a parabola in each
     cell (piecewise parabolic reconstruction with fourth-order edges). A parabola that leaves the bounds of the decoder
-    or, in fields without negative values, falls below 0 is scaled towards the cell's average. So sums along the axis
-    are preserved to round-off, and no negative value is made. Theta is 0 if the first mode of a field is below 1e-12
-    of the sum of its magnitudes; other axes are summed by the cells' weights.
+    or, in nonnegative fields, falls below 0 is scaled towards the average of its cell. Sums along the axis are
+    therefore preserved to round-off, and no negative values appear. Theta is 0 if the first mode of a field is below
+    1e-12 of the sum of its magnitudes; other axes are summed by the cells' weights.
 
     References
     ----------

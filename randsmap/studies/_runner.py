@@ -541,7 +541,7 @@ class Part:
     # --- arrays of the figures -------------------------------------------------------------------
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Arrays of the figures, of the decoders that were run (keys: docs/reports.md)."""
+        """Arrays of the figures, of the decoders that were run (keys: docs/studies.md)."""
         view = self._view
         arrays = {
             "point_names": view.point_names,

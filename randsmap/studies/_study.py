@@ -469,7 +469,7 @@ def _check_embedding(latents, about, rows):
 
 @documented
 def hughes_study(normalization: str = "before") -> Study:
-    """The study of Hughes's crowd in a corridor with an obstacle as the paper describes it.
+    """The paper's study of Hughes' crowd in a corridor with an obstacle.
 
     30000 snapshots of 80 trajectories: 5000 for training, 5000 for validation and 20000 for testing.
 

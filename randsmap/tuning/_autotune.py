@@ -84,12 +84,12 @@ def autotune(
     random_state: Any = None,
     n_samples: int | None = None,
 ) -> Bunch:
-    """Choose an encoder and a decoder of snapshots by cross-validation errors.
+    """Select an encoder and a decoder of snapshots by cross-validation errors.
 
     Parameters
     ----------
     snapshots : array-like of shape (n, M) or (n, *shape)
-        Fields, as for `ManifoldModel`; of more than memory holds, a dask array or, with n_samples, a memory map.
+        Fields, as for `ManifoldModel`; if larger than memory, a dask array or, with n_samples, a memory-mapped array.
     model : ManifoldModel or None, default=None
         A model whose encoder is used with its parameters. None: the encoder is chosen among POD, Isomap with several
         numbers of neighbours, and diffusion maps of several widths, with the leading or the non-harmonic eigenvectors.
@@ -98,14 +98,14 @@ def autotune(
         grows by at most 2 %. Not used with a model.
     max_components : int or None, default=None
         Largest number with n_components="auto"; not more than a third of the number of snapshots. None:
-        `encoders.estimate_n_components`, the number of eigenvectors of diffusion maps that are new directions.
+        `encoders.estimate_n_components`, the number of independent eigenvectors of diffusion maps.
     alpha : float, default=1.0
         Density normalisation of the diffusion maps. Not used with a model.
     groups : array-like of shape (n,) or None, default=None
         Labels of groups, such as trajectories, that are left out as a whole.
     validation : float, default=0.2
-        Share of the samples that is left out of an encoder's fit, up to 5 times in turn. With groups, one group is left
-        out, up to 10 times; of more than 10 groups, a tenth. For the decoder as in `AutoDecoder`.
+        Share of the samples that is left out of an encoder's fit, up to 5 times in turn. Of groups, one is left out at
+        a time, up to 10 times; of more than 10 groups, a tenth. For the decoder as in `AutoDecoder`.
     n_trials : int, default=40
         Trials of the decoder's search on the latents of the selected encoder. Encoders are compared with 4 trials of
         kernels and k-NN mixtures if these are among the families.
@@ -113,8 +113,8 @@ def autotune(
         Consistency steps of `best_model_.inverse_transform`. "auto": the number from 0 to 3 with the least
         cross-validation error, the smaller one if the next gains less than 1 %.
     projection : int or "auto", default="auto"
-        Steps of projection of `best_model_.transform`, with which encoders are compared. "auto": 0, or 5 if they lower
-        an encoder's cross-validation error by 1 %. It is chosen with the encoder, before `consistency`.
+        Projection steps of `best_model_.transform`, also used when encoders are compared. "auto": 0, or 5 if they lower
+        an encoder's cross-validation error by 1 %. It is selected with the encoder, before `consistency`.
     encoders : str or list of str, or None, default=None
         Classes to choose the encoder among: "DiffusionMaps", "Isomap", "POD". None: all. Not
         used with a model.
@@ -126,19 +126,19 @@ def autotune(
     random_state : int, RandomState instance or None, default=None
         For the choice of samples that are left out. None: 0.
     n_samples : int or None, default=None
-        Select the encoder, which is fitted to these alone, and find errors among this many of the snapshots, with a
-        share of each group. The decoder is an `AutoDecoder` of all. None: all. Of a dask array they also select the
-        decoder, one with random features, which is fitted to all, part by part; None: 2000.
+        Number of snapshots, with a share of each group, on which the encoder is selected and fitted and errors are
+        measured. The decoder is an `AutoDecoder` of all snapshots. None: all. For a dask array, a decoder with random
+        features is selected on the same snapshots and fitted to all, part by part; None: 2000.
 
     Returns
     -------
     Bunch
         best_model_ : ManifoldModel, fitted to all snapshots, with `held_out_` errors; results_ : Results, a table of
-        the encoders, one array per column (`error`: mean cross-validation error, NaN if the encoder failed or was given
-        up; `score`: see `AutoDecoder`); decoder_results_ : Results, the decoder's trials; held_out_error_ : float, the
-        mean of `held_out_`; error_with_one_more_component_ : float, an estimate to be compared with `error`, or NaN if
-        there is no reason for more components; on_edge_ : list of str, the parameters at the boundary of the search
-        range.
+        the encoders, one array per column (`error`: mean cross-validation error, NaN if the encoder failed or was
+        discarded; `score`: see `AutoDecoder`); decoder_results_ : Results, the decoder's trials; held_out_error_ :
+        float, the mean of `held_out_`; error_with_one_more_component_ : float, an estimate to compare with `error`, or
+        NaN if one more component is not expected to help; on_edge_ : list of str, the parameters at the boundary of the
+        search range.
 
     Raises
     ------
@@ -154,9 +154,9 @@ def autotune(
 
     Notes
     -----
-    An encoder is fitted without some samples, and then encodes these. It is given up if it is twice as bad as
-    the best after two turns, or if its kernel separates the samples into parts. Widths and numbers of neighbours near
-    the best are tried next, twice. Of more than 1000 samples, 1000 at random choose the encoder.
+    An encoder is fitted without some samples, and then encodes them. It is discarded if its error is twice the best
+    after two turns, or if its kernel separates the samples into parts. Then widths and numbers of neighbours near the
+    best are tried, twice. If there are more than 1000 samples, 1000 random ones select the encoder.
 
     References
     ----------
