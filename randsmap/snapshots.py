@@ -48,20 +48,20 @@ def read_snapshots(path: str | os.PathLike[str], *, key: str | None = None, tran
     Returns
     -------
     ndarray or xarray.DataArray (n_samples, ...)
-        In the file's number type, or float64 where values are packed by the netCDF conventions; missing ones are NaN.
-        A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray, text an array that knows the
-        names of its rows and columns. Arrays of MATLAB, Octave and Julia have the axes of these.
+        In the number type of the file, or float64 if values are packed by the netCDF conventions; missing values are
+        NaN. A large .npy file is memory-mapped. netCDF and groups of zarr give a DataArray, text an array with names of
+        rows and columns. Arrays of MATLAB, Octave and Julia have the same axes as in these programs.
 
     Raises
     ------
     ValueError, ImportError, OSError
         If the file does not have the format of its extension, holds no numbers, or cannot be read. If it has several
-        arrays and no `key`: the message lists them. If a package is not installed: the message names it.
+        arrays and there is no `key`, the message lists them. If a package is missing, the message names it.
 
     Warns
     -----
     UserWarning
-        Of what is assumed of a text, or if the columns look like fields and the rows do not (docs/files.md).
+        If the meaning of a text file is assumed, or the columns look like fields and the rows do not (docs/files.md).
 
     Examples
     --------
@@ -100,7 +100,7 @@ def read_array(path: _Name, *, key: str | None = None, transpose: bool = False, 
     if not transpose:
         return array
     if array.ndim < 2:
-        raise ValueError(f"{path} holds an array of shape {array.shape}, which has no other axis to come first")
+        raise ValueError(f"{path} holds an array of shape {array.shape}, which cannot be transposed")
     if isinstance(array, np.ndarray):
         return array.T if array.ndim == 2 else np.moveaxis(array, -1, 0)
     return array.transpose(array.dims[-1], ...)
@@ -390,7 +390,7 @@ def _read_hdf5(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[An
         if h5py.check_string_dtype(node.dtype):
             return np.asarray(node.asstr()[()])
         if path.suffix == ".mat" and not turned:
-            warn_caller(f"{path}: its axes are read as HDF5 has them, since nothing in it says that MATLAB wrote it")
+            warn_caller(f"{path}: its axes are in the order of HDF5, as the file does not state that MATLAB wrote it")
         _refuse_missing(h5py, path, node)
         values = _unpacked(_native(np.asarray(node[()])), node.attrs, path, node.fillvalue)
         return values.T if turned else values

@@ -433,7 +433,7 @@ def test_a_regressor_of_another_package_has_no_derivatives():
     Y, F = random_problem(20, 5)
     model = ConservativeRegressor(Ridge(), invariants=None).fit(Y, F)
     assert not hasattr(model, "jvp")
-    with pytest.raises(TypeError, match="cannot be frozen with a Ridge"):
+    with pytest.raises(TypeError, match="of a Ridge cannot be frozen"):
         model.freeze()
 
 

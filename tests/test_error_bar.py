@@ -138,7 +138,7 @@ def test_it_does_not_fall_with_the_coverage(name):
     decoder = fitted(name)
     bars = [decoder.predict(NEW[:50], return_error=True, coverage=c)[1] for c in (0.05, 0.5, 0.8, 0.9, 0.99)]
     assert (np.diff(bars, axis=0) >= 0).all() and (bars[-1] > bars[0]).all()
-    with pytest.warns(UserWarning, match="the error bars are infinite: 150 fields left out"):  # of 150 none are certain
+    with pytest.warns(UserWarning, match="the error bars are infinite: 150 fields support"):  # of 150 none are certain
         assert np.isinf(decoder.predict(NEW[:3], return_error=True, coverage=1.0)[1]).all()
 
 

@@ -488,7 +488,7 @@ def test_models_pass_it_on(tmp_path):
             with pytest.raises(AttributeError) as refused:
                 getattr(model, name)
             reason = str(refused.value.__cause__ or refused.value)
-            assert "has no decoder, whose leverage it would be: POD decodes by itself" in reason
+            assert "leverage is that of a decoder, and the model has none: POD decodes by itself" in reason
     assert not hasattr(randsmap.ManifoldModel(randsmap.POD(2), LinearRegression()), "leverage")
     assert not hasattr(randsmap.ParametricModel(randsmap.POD(2), LinearRegression()), "leverage")
     far = randsmap.ParametricModel(plain, LinearRegression()).fit(centre, bumps)  # latents are far, where lines lead

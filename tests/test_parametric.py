@@ -144,7 +144,7 @@ def test_parameters_that_do_not_determine_the_field_are_told():
     t, F = snapshots(40)
     trajectory = np.repeat(np.arange(4.0), 10)  # the times are forgotten
     with pytest.warns(
-        UserWarning, match="36 of 40 snapshots differ from another of equal parameters, row 1 from row 0"
+        UserWarning, match="36 of 40 snapshots differ from others with the same parameters, such as row 1 from row 0"
     ) as told:
         parametric().fit(trajectory, F)
     assert "both at (0)" in str(told[0].message) and "such as the time" in str(told[0].message)
@@ -228,7 +228,7 @@ def test_runs_whose_phases_grow_apart_by_turns_keep_them_and_are_warned_of(speed
     now, speed = np.tile(np.linspace(0, 1, 20), len(speeds)), np.repeat(speeds, 20)
     rows = np.random.default_rng(0).permutation(len(now)) if order == "shuffled" else np.arange(len(now))
     new = np.column_stack([np.linspace(0, 1, 20), np.full(20, (speeds[0] + speeds[1]) / 2)])
-    with pytest.warns(UserWarning, match="the way round"):
+    with pytest.warns(UserWarning, match="the direction of motion"):
         fitted = ParametricModel(registered(), SPLINE).fit(
             np.column_stack([now, speed])[rows], ring(0.1 + speed * now, 0.1 + 0 * now)[rows]
         )
@@ -265,7 +265,7 @@ def test_equal_parameters_on_both_sides_of_the_seam_have_equal_phases():
 
 def test_phases_that_jump_between_neighbours_are_warned_of():
     t = np.linspace(0, 1, 12)
-    with pytest.warns(UserWarning, match="the way round"):
+    with pytest.warns(UserWarning, match="the direction of motion"):
         ParametricModel(registered(), SPLINE).fit(t, moving(t, speed=5.0))
 
 
@@ -273,7 +273,7 @@ def test_phases_that_jump_between_neighbours_are_warned_of():
 def test_a_gap_of_parameters_in_which_phases_may_turn_by_more_than_half_is_warned_of(seen):
     t = np.linspace(0, 1, 48)
     t = seen * np.delete(t, np.s_[15:33])  # 0.4 wide: theta turns by 0.8 of a turn, which looks like -0.2
-    with pytest.warns(UserWarning, match=r"by 5\.\d+ from .* to .* as fast as elsewhere: the way round"):
+    with pytest.warns(UserWarning, match=r"by 5\.\d+ from .* to .* as fast as elsewhere: the direction"):
         ParametricModel(registered(), SPLINE).fit(t, ring(0.1 + 2 * t, 0.1 + 0 * t))
 
 

@@ -147,7 +147,7 @@ def test_batches_have_the_quantiles_of_all_fields(fields):
     np.testing.assert_array_equal(streamed.partial_fit(F[30:]).model_.decoder_.coef_, alone.decoder_.coef_)
     np.testing.assert_allclose(streamed.reconstruct(F).sum(axis=1), F.sum(axis=1), rtol=1e-13)
     if not whole.n_own:
-        with pytest.raises(ValueError, match="all fields before have one mass"):
+        with pytest.raises(ValueError, match="all earlier fields have one mass"):
             streamed.partial_fit(2 * F)
     with pytest.raises(ValueError, match="nonnegative"):
         streamed.partial_fit(-F)
@@ -246,7 +246,7 @@ def test_fields_that_are_negative_or_of_a_plane_have_all_modes_of_pod_alone():
         (lambda F: F.reshape(40, 20, 10), {}, "cells of a plane have no order"),
         (lambda F: np.where(np.arange(40)[:, None] == 3, 0, F), {}, "row 3 has no mass"),
         (lambda F: np.where(F > 1e-9, F, -1e-9), {}, "must be nonnegative"),  # of float64 no round-off
-        (lambda F: F, {"bounds": (-1.0, None)}, "bounds must be 0 or more, .*: None as the lower one is 0"),
+        (lambda F: F, {"bounds": (-1.0, None)}, "bounds must be 0 or more, .*lower bound None means 0"),
         (lambda F: F, {"cell_weights": np.ones(7)}, "cell_weights"),
         (lambda F: F, {"bounds": (0.0, 1e-3)}, "bound"),
     ],
@@ -269,7 +269,7 @@ def test_what_is_new_is_checked_and_parts_inside_have_no_weights():
     assert model.inverse_transform(model.transform(F)[:0]).shape == (0, 200)
     for name, value in {"cell_weights": np.ones(401), "invariants": np.ones(401), "invariant_values": 1.0}.items():
         inside = ManifoldModel(POD(3, **{"invariants": "auto", name: value}))
-        with pytest.raises(ValueError, match=f"^{name} of the POD inside"):
+        with pytest.raises(ValueError, match=f"^{name} of the inner POD"):
             QuantileRegistration(inside).fit(F)
     with pytest.raises(AttributeError, match="are those of quantiles, .*calibrate"):
         model.inverse_transform(model.transform(F), return_error=True)

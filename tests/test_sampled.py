@@ -101,9 +101,11 @@ def test_cells_that_do_not_pay_are_warned_of(bounded, recwarn):
     cells = np.arange(10)
     SampledModel(decoder, lambda t, f: f, cells, stencil=np.arange(19))
     assert bounded == any("decodes 120 values and a whole field has 40" in str(w.message) for w in recwarn)
-    with pytest.warns(UserWarning, match="more than 2.7 times" if bounded else "40 values .* more than 0 times"):
+    with pytest.warns(
+        UserWarning, match="more than 2.7 decodings" if bounded else "40 values .* more than 0 decodings"
+    ):
         SampledModel(decoder, lambda t, f: f, cells, stencil=np.arange(20))
-    with pytest.warns(UserWarning, match="sampling is faster never"):
+    with pytest.warns(UserWarning, match="sampling is faster in no case"):
         SampledModel(decoder, lambda t, f: f, np.arange(40))
 
 
@@ -342,7 +344,7 @@ def test_rates_that_are_none(result, error, message):
 
 def test_arguments_that_do_not_fit():
     decoder, Y, F = fitted()
-    with pytest.raises(ValueError, match="latent coordinates, 2, got 1"):
+    with pytest.raises(ValueError, match="at least d = 2 different cells, got 1"):
         SampledModel(decoder, abs, [5, 5, -35])
     with pytest.raises(ValueError, match="cells.* is 40, out of range"):
         SampledModel(decoder, abs, [5, 40])

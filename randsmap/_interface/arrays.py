@@ -91,7 +91,7 @@ def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str
         if isinstance(X, Table) and not any(a != b and a in known for a, b in zip(here, known)):
             others = [f"{a!r} for {b!r}" for a, b in zip(here, known) if a != b]
             if others:  # a text may call its columns otherwise
-                warn_caller(f"{name} has columns of other names than fit, used by place: {', '.join(others[:3])}")
+                warn_caller(f"{name} has other column names than in fit, used by position: {', '.join(others[:3])}")
             return
         _check_index(np.array(here), known, f"{what}: {name} has other columns")
         return
@@ -299,7 +299,7 @@ def finite_results(results: _Values) -> _Values:
     """What was computed of the rows of X, a row each; ValueError names the first row whose result is not finite."""
     if not np.isfinite(results).all():
         row, *_ = np.argwhere(~np.isfinite(results))[0]
-        raise ValueError(f"row {row} of X: the point is too far away, its result too large for floating-point numbers")
+        raise ValueError(f"row {row} of X: the point is too far away, its result overflows")
     return results
 
 

@@ -147,7 +147,7 @@ class LatentScaling:
     ----------
     center
         Whether the bias is not penalised: f(z) = mean(F) + (phi(z) - mean(phi)) A, so that a large background costs no
-        accuracy. False: the paper's form, with the bias penalised like the others.
+        accuracy. False: the paper's form, with a penalised bias.
     latent_scale
         Units of the latent coordinates, to which lengths, slopes and frequencies refer. "std": their standard
         deviations over the training points (1 for a coordinate whose spread is round-off); an array: one per
@@ -160,7 +160,7 @@ class LatentScaling:
     )
 
 
-_PARTIAL_FIT = "batches are added to random features alone (RANDSMAPDecoder, RFNNDecoder): other fits need all samples"
+_PARTIAL_FIT = "only random features (RANDSMAPDecoder, RFNNDecoder) are fitted in batches: other fits need all samples"
 
 
 def why_not(part: Any, method: str) -> str | None:
@@ -170,7 +170,7 @@ def why_not(part: Any, method: str) -> str | None:
         getattr(part, method)
     except AttributeError as error:
         unknown = f"the {method} of a {type(part).__name__} is not known: decoders of this package have one"
-        reasons = getattr(part, "lacks", {"partial_fit": f"a {type(part).__name__} takes no batches"})
+        reasons = getattr(part, "lacks", {"partial_fit": f"a {type(part).__name__} has no partial_fit"})
         return str(error.__cause__ or reasons.get(method, unknown))
     return None
 
@@ -200,7 +200,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Minus the mean of `metrics.scaled_l2` over the decoded fields (higher is better, 0 at best).
 
-        This is the relative L2 error, in the norm of the cell weights, except for empty and tiny fields.
+        This is the relative L2 error, in the norm of the cell weights, except for fields that are zero or very small.
 
         Parameters
         ----------
@@ -487,7 +487,7 @@ class HoldsFit:
     @property
     @quiet
     def leverage_limit_(self) -> float:
-        """Leverage above which decoded fields may be far off: 100 times that of training points, 5 times for k-NN."""
+        """Leverage above which decoded fields may have large errors (docs/extrapolation.md has the rule)."""
         return float(self.fitted.leverage.limit)
 
 
@@ -554,10 +554,10 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
 
     @available_if(lambda self: self.check_available("smoother"))
     def smoother(self, X: ArrayLike, Z: ArrayLike, *, fields: _Values | None = None) -> _Values:
-        """Weights of the training fields in the decoded ones, which need no fields.
+        """Weights W of the training fields in the decoded fields, computed without fields.
 
         Fitted to X and fields F, the decoder returns at Z, up to the solver's round-off,
-        ``decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)``. What it was fitted to does not matter.
+        ``decoder.fit(X, F).invariants_.project(decoder.smoother(X, Z) @ F)``. An earlier fit has no effect.
 
         Parameters
         ----------
@@ -566,18 +566,18 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         Z : array-like (L, d)
             Latent coordinates to decode.
         fields : ndarray (n, k), float64, or None
-            Return W times them, at the cost of a fit to k cells where that is less than that of W.
+            Return W times these fields. This costs a fit to k cells, if that is less than the cost of W.
 
         Returns
         -------
         W : ndarray (L, n), or (L, k) with `fields`, float64
-            Row l holds the weights w(z_l). With features that are drawn without a `random_state` another call
-            gives others. Where ``solver="auto"`` of `fit` would iterate, they are those of a direct solver.
+            Row l holds the weights w(z_l). Features without a `random_state` differ from call to call. If
+            ``solver="auto"`` of `fit` selects an iterative solver, the weights are those of a direct one.
 
         {raises_as_fit}
         AttributeError
             ``solver="krylov"``, which iterates until a tolerance that depends on the fields, and
-            ``constraint="training"``, whose correction is another at every point, have no such weights.
+            ``constraint="training"``, whose correction differs from point to point, have no such weights.
         """
         fresh, *given = self._without_fit(X, Z, fields)
         return fresh.weights_of(*given)

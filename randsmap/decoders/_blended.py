@@ -149,7 +149,7 @@ class BlendFit(Fit):
 
     @property
     def not_frozen(self) -> str:
-        return f"C does not know one of its parts, {type(self.decoders[self.maps.index(None)]).__name__}"
+        return f"C does not support one of its parts, {type(self.decoders[self.maps.index(None)]).__name__}"
 
     @property
     def leverage_parts(self) -> list[Any]:
@@ -198,18 +198,18 @@ class BlendFit(Fit):
 @shared_texts
 @estimator
 class BlendedDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
-    """The geometric median of the fields of several decoders: robust where some of them fail.
+    """The geometric median of the fields of several decoders, which is robust where some decoders fail.
 
-    `AutoDecoder` returns such a blend of its best candidates. A decode costs as much as all parts: use one part, or
-    freeze the blend with ``distil=``, if this is too slow.
+    `AutoDecoder` returns such a blend of its best candidates. Decoding costs as much as with all parts. If this is too
+    slow, use one part, or freeze the blend with ``distil=``.
 
     Parameters
     ----------
     decoders
         The parts, such as `KernelDecoder` and `KNNDecoder`, without invariants and bounds of their own; cloned.
     limit
-        Largest distance (L2 norm) of a part's field from the nearest training point's field, moved from there along the
-        linear trend of the training fields. A field beyond it is moved back to that distance. None: no limit.
+        Largest distance (L2 norm) of a part's field from that of the nearest training point, continued by the linear
+        trend of the training fields. A field beyond the limit is moved back to it. None: no limit.
 
     Attributes
     ----------

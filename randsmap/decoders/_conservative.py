@@ -91,8 +91,8 @@ class LeverageOfPart:
 class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMixin, FieldRegressor):
     """Any multi-output regressor, with predictions that satisfy linear invariants exactly.
 
-    Use it to give exact invariants and bounds to a regressor of scikit-learn or of your own. The decoders of the
-    package have both without it.
+    Use it to add exact invariants and bounds to a regressor of scikit-learn or of your own. The decoders of the package
+    do not need it.
 
     Every prediction is replaced by the nearest field, in the norm weighted by cell_weights, that satisfies the
     invariants and has the constant cells' values: |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|.
@@ -119,7 +119,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     True
     """
 
-    lacks = {"smoother": "what the training fields weigh before the projection is the regressor's to say (estimator_)"}
+    lacks = {"smoother": "the weights before the projection are those of the regressor (estimator_)"}
 
     leverage_from = "estimator"
 
@@ -264,7 +264,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         check_fitted(self, "estimator_")
         if not hasattr(type(self.estimator_), "linear_map"):
             name = type(self.estimator_).__name__
-            raise TypeError(f"a ConservativeRegressor cannot be frozen with a {name}: C does not know it. {OTHERWISE}")
+            raise TypeError(f"a ConservativeRegressor of a {name} cannot be frozen: C does not support it. {OTHERWISE}")
         return ProjectedMap(self.estimator_.linear_map, self.invariants_)
 
     def __sklearn_tags__(self):

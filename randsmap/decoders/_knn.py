@@ -271,11 +271,11 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
         The function that the weights a minimise over the simplex. "latent": |z - sum_k a_k z_k|, the projection of z on
         the convex hull of its neighbours. "encoder": |z - encode(sum_k a_k f_k)|, the paper's.
     encoder
-        For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it; another is cloned and
-        fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
+        For objective="encoder". A fitted encoder is used without a copy, and `clone` keeps it; an unfitted one is
+        cloned and fitted to the fields. Inside a `ManifoldModel`, None means the model's encoder.
     latent_scale
-        Units of the latents for distances and, with objective="latent", for the projection. "std": the standard
-        deviation of each coordinate of the training latents. None: 1, as in the paper.
+        Units of the latent coordinates for distances and, with objective="latent", for the projection. "std": their
+        standard deviations over the training points. None: 1, as in the paper.
     copy
         False: memory-mapped training fields of 64 MB and more stay in their file, which must not change, and `predict`
         reads the neighbours. A pickle holds the name of the file; a model file cannot hold such a decoder.
@@ -291,9 +291,9 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
 
     Notes
     -----
-    Neighbours are exact; equal distances are ordered by index. Among several minimisers (k > d+1) the one with the
-    least sum of a_k^2 is taken. objective="encoder" is not convex: Newton steps on the simplex have several starts, and
-    up to 2^25 distances between training fields are stored.
+    Neighbours are exact; equal distances are ordered by index. If there are several minimisers (k > d+1), the one with
+    the least sum of a_k^2 is selected. With objective="encoder" the problem is not convex: Newton steps on the simplex
+    have several starts, and up to 2^25 distances between training fields are stored.
 
     Derivatives are those of mixtures of the same neighbours. Fields have kinks and jumps where these change.
 
@@ -313,8 +313,8 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
     """
 
     lacks = {
-        "smoother": "`neighbor_weights` has the weights, of the neighbours alone",
-        "partial_fit": "the decoder is its training fields: it is fitted again to more of them",
+        "smoother": "`neighbor_weights` returns the weights of the neighbours; others are 0",
+        "partial_fit": "the decoder stores its training fields: fit it again to all fields",
     }
 
     _state = {**_base.FIT_STATE, "_fitted": Part(KNNFit, d="d", M="M")}

@@ -91,10 +91,10 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         eps |Phi|^2 <= 1e-6 lambda, then QR. For lambda near round-off, the minimum-norm solution by "svd". "lowrank"
         and "krylov" need lambda > 0.
     tol
-        Of "lowrank" (None: 1e-8) and "krylov" (None: 1e-7): bound of |Phi (A - A*)| / |F| over the training set, with
-        the exact ridge solution A*. The other solvers refuse it.
+        Tolerance of "lowrank" (None: 1e-8) and "krylov" (None: 1e-7): bound of |Phi (A - A*)| / |F| over the training
+        set, with the exact ridge solution A*. With other solvers it must be None.
     max_iter
-        Of "krylov": iterations before a ConvergenceWarning. None: 500. The other solvers refuse it.
+        Iterations of "krylov" before a ConvergenceWarning. None: 500. With other solvers it must be None.
     output_rank
         Keep the coefficients as B U^T with r modes U of the fields, for fields of many cells (docs/low-rank.md): a
         number r, or the largest relative L2 error of a training field, such as 1e-6. Needs `center`.
@@ -114,7 +114,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
     output_mean_ : ndarray (M,) or None
         The mean of the training fields, which satisfies the invariants: f = output_mean_ + U B^T [1 | phi(z)].
     solver_ : {"cholesky", "dual", "qr", "svd", "lowrank", "krylov", "eigh"}
-        What was used; "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1, "eigh" see `partial_fit`.
+        The solver used. "dual" is Cholesky of Phi Phi^T + lambda I, for n < P+1; for "eigh" see `partial_fit`.
     rank_ : int or None
         Latent points whose features were combined by "lowrank"; None for other solvers.
     error_bound_ : float or None
@@ -269,7 +269,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
                 "solver='auto' or 'svd'"
             )
         if self.constraint != "everywhere" and self.bounds is not None:
-            raise ValueError("constraint='training' projects no rows, as bounds need: use constraint='everywhere'")
+            raise ValueError("constraint='training' has no projection, which bounds need: use constraint='everywhere'")
         if weighted:
             names = [name for name in ("output_rank", "constraint") if name in self.get_params(deep=False)]
             _base.check_unread(self, names, "with sample_weight")
@@ -340,7 +340,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
             Fields, as in `fit`.
 
         {result_of_fit}
-            Also if the fields seen so far do not satisfy the invariants together, or an earlier call was interrupted.
+            Also if all fields so far do not have the same values of the invariants, or an earlier call was interrupted.
         AttributeError
             If the parameters do not allow batches: ``hasattr(decoder, "partial_fit")`` is then False. The cause of the
             error, a ValueError, has the reason.
@@ -348,20 +348,20 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         Warns
         -----
         UserWarning
-            If the estimator comes from `fit` or from a model file, which keep no sums: it starts anew.
+            If the estimator comes from `fit` or from a model file, which store no sums: the fit starts anew.
 
         Notes
         -----
-        The first batch fixes features, invariants, bounds, d and M. The features must not depend on later batches. Use
-        a map that is fitted already (used as it is, in its own units), or `FourierFeatures`, `MaternFeatures` or
+        The first batch determines features, invariants, bounds, d and M. The features must not depend on later batches.
+        Use a map that is fitted already (in its own units), or `FourierFeatures`, `MaternFeatures` or
         `MultiscaleFourierFeatures` with an integer n_features. `SigmoidFeatures` also need a `latent_box`. latent_scale
-        must be None, a number or an array. After `fit_features` any map will do. constraint="everywhere" and
-        solver "auto" or "cholesky" are needed.
+        must be None, a number or an array. After `fit_features` any map is possible. `partial_fit` needs
+        constraint="everywhere" and solver "auto" or "cholesky".
 
-        Memory is O(P^2 + P M) for any number of samples. The coefficients are solved for when they are first needed
-        (docs/distributed.md: where they are those of `fit`). For small lambda `fit` is more accurate: it factors Phi
-        itself. For lambda <= 10 eps trace(Phi^T Phi) solver_ is "eigh": the minimum-norm solution by the
-        eigenvectors of Phi^T Phi, without singular values of Phi below about 1e-7 of the largest. A pickle keeps the
+        Memory is O(P^2 + P M) for any number of samples. The coefficients are computed when they are first needed
+        (docs/distributed.md states when they equal those of `fit`). For small lambda `fit` is more accurate: it factors
+        Phi itself. For lambda <= 10 eps trace(Phi^T Phi), solver_ is "eigh": the minimum-norm solution from the
+        eigenvectors of Phi^T Phi, without singular values of Phi below about 1e-7 of the largest. A pickle stores the
         sums, a model file does not.
 
         Examples
@@ -555,8 +555,8 @@ class RFNNDecoder(RandomFeatureRegression, _base.FieldRegressor):
 class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldRegressor):
     """Random-feature decoder whose fields satisfy linear invariants, such as the mass, exactly.
 
-    Use it for many snapshots: it is fitted in blocks or batches, and a decode costs the same for any number of
-    them. `KernelDecoder` is mostly more accurate for up to a few thousand snapshots, and `AutoDecoder` selects a
+    Use it for many snapshots: it is fitted in blocks or batches, and the cost of decoding does not depend on their
+    number. `KernelDecoder` is mostly more accurate for up to a few thousand snapshots, and `AutoDecoder` selects a
     decoder.
 
     Every decoded field f satisfies |C_j^T f - m_j| <= a few ulp of |C_j|^T |f| + |m_j|, at any latent point, for any
@@ -565,20 +565,20 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldR
     Parameters
     ----------
     constraint
-        "everywhere": C^T f(z) = m for every z. "training": the paper's closed form (Eq. 49), to reproduce the
-        paper, which imposes it at the n training points only, up to the truncation of singular values at 1e-8. It needs
-        solver="auto" or "svd", neither treats constant cells nor projects rows, and does not read `center` and
+        "everywhere": C^T f(z) = m for every z. "training": the paper's closed form (Eq. 49), to reproduce the paper,
+        which holds at the n training points only, up to the truncation of singular values at 1e-8. It needs
+        solver="auto" or "svd", has no constant cells and no projection of rows, and does not use `center` and
         `latent_scale`.
 
     Notes
     -----
-    With R a ridge solution, S the cells that are not constant and c the values of the constant
-    ones, A = e_bias c^T on the constant cells, and on S::
+    Let R be a ridge solution, e_bias the unit vector of the bias row, and S the cells that are not constant. On
+    constant cells, A is e_bias times their values. On S::
 
         A_S = R_S + (e_bias m^T - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1
 
-    the orthogonal projection in the V-weighted norm: a field that satisfies the invariants and the
-    constants is never decoded worse in that norm than without it. The paper's form has (Phi^+ 1) m^T instead of
+    This is the orthogonal projection in the norm with the volumes V: it does not increase the error, in this norm, of a
+    field that satisfies the invariants and has these constant cells. The paper's form has (Phi^+ 1) m^T instead of
     e_bias m^T, so its mass error at a new point z is ``|phi(z) Phi^+ 1 - 1| |m|``, about 1e-9 to 4e-3.
 
     Examples

@@ -169,7 +169,7 @@ def fixed_regularization(decoder: Any) -> float | None:
     if not isinstance(regularization, str) or regularization != "auto":
         return check_number(regularization, "regularization", low=0)
     if training:
-        raise ValueError("constraint='training' has no closed form of cross-validation: give regularization a number")
+        raise ValueError("constraint='training' has no closed form of cross-validation: give a regularization")
     return None
 
 

@@ -97,22 +97,22 @@ class DiffusionMaps(FieldEncoder):
     The kernel is exp(-|f_i - f_j|^2 / epsilon^2); values below 1e-300 are set to 0. The median distance is exact up to
     20000 samples, beyond it is estimated from 250000 pairs drawn with a fixed seed (with n_neighbors: beyond 2000).
 
-    The kernel takes n_samples^2 numbers, with n_neighbors some n_samples * n_neighbors; the training data are copied.
-    With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their file, which must
-    not change. A pickle then holds its name; a model file cannot hold such an encoder. For many fields see
-    `encoder_samples` of `ManifoldModel`.
+    The kernel needs memory for n_samples^2 numbers, with n_neighbors for about n_samples * n_neighbors; the training
+    data are copied. With copy=False, memory-mapped fields (`numpy.load` with mmap_mode) of 64 MB and more stay in their
+    file, which must not change. A pickle then holds its name; a model file cannot hold such an encoder. For many fields
+    see `encoder_samples` of `ManifoldModel`.
 
     With n_neighbors, two points are joined if their distance is at most the radius of one of them: its distance to the
     (n_neighbors + 1)-th nearest sample, itself included. Coordinates of new points have small jumps where the
     neighbours change unless the kernel is small at the radius. The search is exact.
 
-    select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors from those before it by
-    local linear regression, and selects those with the largest residuals: cos 2x after cos x adds no direction.
+    select="non-harmonic" predicts each of the leading max(15, 3 n_components) eigenvectors from the preceding ones by
+    local linear regression, and selects those with the largest residuals. For example, cos 2x is a function of cos x.
 
     Signs do not depend on the order of the samples, unless eigenvalues are repeated.
 
-    Modes of an eigenvalue below 1e-8 are refused. A new point so far away that the kernel underflows gets the limit of
-    the Nystroem formula, the coordinates of its nearest training points, without guarantee.
+    Modes with eigenvalues below 1e-8 are an error. If the kernel underflows at a new point, the limit of the Nystroem
+    formula is used: the coordinates of the nearest training points. They may be wrong.
 
     References
     ----------
@@ -326,14 +326,14 @@ class DiffusionMaps(FieldEncoder):
         if n_components > 1:
             warn_caller(
                 f"the graph of n_neighbors = {self.n_neighbors} nearest neighbours has {n_components} separate "
-                "components, so the eigenvalue 1 is repeated and the leading coordinates only tell the components "
-                "apart. Increase n_neighbors, or epsilon if kernel values underflow"
+                "components, so the eigenvalue 1 is repeated and the leading coordinates only distinguish the "
+                "components. Increase n_neighbors, or epsilon if kernel values underflow"
             )
         elif n_repeated:
             warn_caller(
                 f"eigenvalue 1 is repeated: {n_repeated} of the modes computed have it besides the trivial one, so at "
-                f"epsilon = {epsilon:.6g} the samples fall into separate components and these coordinates only tell "
-                "the components apart. Increase epsilon or epsilon_scale"
+                f"epsilon = {epsilon:.6g} the samples fall into separate components and these coordinates only "
+                "distinguish the components. Increase epsilon or epsilon_scale"
             )
 
     def frozen_encoder(self, precision, tol):

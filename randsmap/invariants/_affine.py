@@ -160,9 +160,8 @@ class AffineInvariants:
         for j, tau in zip(dependent, self._rest(self.matrix[:, dependent].T) if len(dependent) else ()):
             if tau > 5e-15:  # the column may be violated by more than half of the documented 1e-14
                 warn_caller(
-                    f"column {j} of the invariants is a combination of the others up to {tau:.1e} of its size, too "
-                    f"little to be distinguished, and is dropped: decoded fields will satisfy it to {tau:.1e} of "
-                    "|C|^T |f|, C the column, not to round-off"
+                    f"column {j} of the invariants differs from a combination of the others by only {tau:.1e} of its "
+                    f"size and is dropped: decoded fields satisfy it to {tau:.1e} of |C_{j}|^T |f|, not to round-off"
                 )
 
     def _rest(self, C):
@@ -347,21 +346,20 @@ def project_bounds(
     cell_weights: ArrayLike | None = None,
     out: _Values | None = None,
 ) -> _Values:
-    """The nearest fields that lie within bounds and have given totals, such as their mass.
+    """Project fields onto bounds and given totals, such as the mass: the nearest fields that satisfy both.
 
     Parameters
     ----------
     F : array-like (n, M) or (M,)
-        Fields, one per row; not changed. There may be no rows. (n, *shape) are fields of a shape of two axes or more,
-        which bounds and weights may have as well.
+        Fields, one per row; not changed. There may be no rows. Of (n, *shape), bounds and weights may have the shape.
     lower, upper : float, array (M,) or None, default=0.0, None
         Bounds of each cell; None: no bound.
     weights : array (M,), (M, q) or None, default=None
-        w, such as cell volumes, one total per column; None: ones. A cell of weight 0 is clipped. At most 8 columns
-        may share cells, of at most 64.
+        Weights w of the totals, such as cell volumes; each column defines one total. None: ones. A cell of weight 0 is
+        clipped. There are at most 64 columns, of which at most 8 may share cells.
     total : float, array (n,) or None, default=1.0
-        w . f of the result, one for all rows or one per row. With weights (M, q): (q,), or (n, q) for each row. None:
-        no condition; the fields are clipped.
+        Total w . f of the result, one for all rows or one per row. With weights (M, q): (q,), or (n, q) for each row.
+        None: no condition; the fields are clipped.
     cell_weights : array (M,) or None, default=None
         v > 0: the distance is measured in the norm sum_i v_i f_i^2. None: ones.
     out : ndarray of the shape of F, float64, C-contiguous, or None, default=None
@@ -371,7 +369,7 @@ def project_bounds(
     -------
     ndarray of the shape of F, float64
         `out` if given. The bounds hold exactly, and |w . f - total| <= 1e-14 (w . |f| + |total|). A field that
-        satisfies both to 8 eps is not changed. The same bits for any number of threads and instruction level.
+        satisfies both to 8 eps is not changed. Results are bit-identical for any number of threads.
 
     Raises
     ------
@@ -382,9 +380,9 @@ def project_bounds(
 
     Notes
     -----
-    f_i = clip(z_i + t w_i / v_i, lower_i, upper_i) for a number t that makes the total right, found by Newton's method
-    on the convex dual, with a bracketing search behind it: expected O(M) (L. Condat, Math. Program. 158, 2016). Totals
-    that share no cells are independent problems of this kind. Totals that share cells have one multiplier each, by a
+    A row y of F becomes f_i = clip(y_i + t w_i / v_i, lower_i, upper_i), with the t for which the total is right.
+    Newton's method on the convex dual, with bracketing, finds t in O(M) expected operations (L. Condat, Math. Program.
+    158, 2016). Totals without common cells are independent. Totals that share cells have one multiplier each, from a
     semismooth Newton method whose line search is the problem of one total (J. Sun, J. Optim. Theory Appl. 94, 1997).
 
     Examples

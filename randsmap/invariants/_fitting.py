@@ -45,16 +45,16 @@ class InvariantParameters:
     invariant_values
         Values m of the invariants. None: the mean over the training fields.
     invariant_tol
-        The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4 for float32 and
-        1e-2 for float16 fields. From 1.0 on they need not: without `invariant_values`, each field has its own values
-        (in- and outflow), and decoding latents needs them.
+        The training fields must satisfy |C_j^T f_i - m_j| <= tol |C_j|^T |f_i|. None: 1e-6; 1e-4 for float32 and 1e-2
+        for float16 fields. From 1.0 on there is no such condition: without `invariant_values`, each field has its own
+        values (in- and outflow), which decoding then needs.
     cell_weights
         Positive weights, such as cell volumes. They define the mass, the norm of the correction and of all errors. In a
         `ManifoldModel`, None means those of the encoder.
     bounds
-        Bounds of every decoded field, exact, in one projection with the invariants. Each is a number, one value per
-        cell (infinite for none), or None; "nonnegative" is (0, None). At most 8 independent invariants may share cells,
-        of at most 64. The training fields must lie within the bounds.
+        Bounds that every decoded field satisfies exactly, by one projection on bounds and invariants. Each is a number,
+        one value per cell (infinite for none), or None; "nonnegative" is (0, None). At most 8 independent invariants
+        may share cells, of at most 64. The training fields must lie within the bounds.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class InvariantParameters:
     invariant_matrix_ : ndarray (M, q)
         C.
     constant_cells_ : ndarray (M,) of bool
-        Cells with one value in all training fields; they keep it in every decoded field.
+        Cells with one value in all training fields; decoded fields have the same value there.
     invariants_ : AffineInvariants
         All of these, with the projection of fields on them.
     """
@@ -138,8 +138,8 @@ def _warn_of_nearly_common(rows, matrix, reason):
     # small compared with the mass, and with what moves in the fields: a large background has nearly one mass by itself
     if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * min(abs(np.median(masses)), np.median(changes)):
         warn_caller(
-            "invariants='auto' finds no mass that all training fields have, although most have nearly the same one: "
-            f"decoded fields will not conserve it. Pass invariants=None if that is right. In detail: {reason}"
+            "invariants='auto' enforces no mass: most training fields have nearly the same mass, but some do not. "
+            f"Decoded fields will not conserve it. Pass invariants=None if this is intended. Details: {reason}"
         )
 
 
@@ -165,7 +165,7 @@ def fit_estimator(
         if d > M and given.if_common and not found.matrix.shape[1]:
             mass = InvariantParameters(invariants="mass", invariant_tol=1e-4)
             if common_values(X, RunningInvariants.of(mass, d))[0] is not None:
-                raise ValueError("all rows of X have one sum, those of y differ. Is this right? Pass invariants=None")
+                raise ValueError("rows of X have equal sums, rows of y do not. If this is right, pass invariants=None")
         return found
     except ValueError as error:
         if d <= M:
@@ -285,8 +285,8 @@ class RunningInvariants:
         invariants = new.invariants()
         for j in new.missed(invariants.values):
             raise ValueError(
-                f"the training fields of the two do not satisfy invariant {j} together: their mean is "
-                f"{invariants.values[j]}, and some of one of them do not have it. {_VARYING}"
+                f"the training fields of the two decoders have different values of invariant {j}: their mean is "
+                f"{invariants.values[j]}, and some fields of one decoder deviate from it. {_VARYING}"
             )
         return new, invariants
 
@@ -342,7 +342,7 @@ class RunningInvariants:
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(
                 f"the training fields do not satisfy invariant {j}: with field {i}{where}, whose value is "
-                f"{found[i, j]}, their mean is {values[j]}, and earlier fields do not have it. {_VARYING}"
+                f"{found[i, j]}, their mean is {values[j]}, and earlier fields deviate from it. {_VARYING}"
             )
 
 

@@ -215,7 +215,7 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
         return fields, errors
     if np.isinf(errors).all():
         warn_caller(
-            f"the error bars are infinite: {known} fields left out support at most {known}/{known + 1}, got {coverage=}"
+            f"the error bars are infinite: {known} fields support coverage <= {known}/{known + 1}, got {coverage}"
         )
     elif np.size(fields) == len(errors) * math.prod(shape):
         sizes = field_norms(np.asarray(fields).reshape(len(errors), -1), cell_weights=norm_weights(shape, estimator))

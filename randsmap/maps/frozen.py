@@ -30,7 +30,7 @@ from randsmap.maps.error_bar import ErrorBar, with_error
 from randsmap.maps.linear_map import LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
 
-OTHERWISE = "Give distil=, a decoder of the package, which is fitted to its fields and frozen in its place"
+OTHERWISE = "Pass distil=, a decoder of the package: it is fitted to the decoded fields and frozen instead"
 MAX_BYTES = 256_000_000  # of a table
 _Values = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ def library_path() -> str:
 
 
 def get_include() -> str:
-    """The folder of ``randsmap.h``, for a compiler's ``-I``.
+    """The folder of ``randsmap.h``, for the option ``-I`` of a compiler.
 
     Returns
     -------
@@ -144,14 +144,14 @@ def _of_kernel(name: str) -> Any:
 
 @shared_texts
 class FrozenDecoder(FieldOutputMixin):
-    """A decoder as one immutable block of memory, as ``decoder.freeze()`` makes it and C decodes with it.
+    """A decoder as one immutable block of memory, the image, which ``decoder.freeze()`` returns and C programs read.
 
     Use it in time loops and in programs without Python; processes and threads share one image. It cannot be fitted.
 
     Parameters
     ----------
     image : bytes-like
-        The image, as a file holds it; it is not copied. ``decoder.freeze()`` and `load` are the usual ways to one.
+        The image, as in a file; it is not copied. Usually ``decoder.freeze()`` or `load` returns the decoder.
 
     Attributes
     ----------
@@ -162,18 +162,18 @@ class FrozenDecoder(FieldOutputMixin):
     nbytes : int
         Size of the image, in memory and in a file.
     field_shape_ : tuple of int
-        Shape of a field, (M,) of rows; it is in the image.
+        Shape of a field; (M,) for rows.
 
     Raises
     ------
     ValueError
-        If it is no image, damaged, cut off or forged, of a later version or of the other byte order.
+        If the bytes are no image, or it is damaged, cut off, forged, of a later version or of the other byte order.
 
     Notes
     -----
-    The image is the file: `load` maps it, so that processes share its memory, and ``randsmap_open`` in C (randsmap.h)
-    opens what `save` has written. It depends on the byte order alone, not on the platform. A file from an untrusted
-    source cannot do more than decode nonsense. Any number of threads may use one decoder at once.
+    The file of `save` is the image. `load` maps the file, so that processes share its memory, and ``randsmap_open`` in
+    C (randsmap.h) opens it. An image depends on the byte order, not on the platform. A file from an untrusted source
+    can decode wrong fields, but runs no code. Any number of threads may use one decoder at once.
 
     Examples
     --------
@@ -422,7 +422,7 @@ def freeze(
     sklearn.exceptions.NotFittedError
         Before `fit`.
     TypeError
-        If C does not know the functions: the features of another package's transformer, or a part of a blend with such.
+        If C does not support the features of another package's transformer, also in a part of a blend.
     ValueError
         If an argument is out of range, a table needs more than max_bytes, coefficients cancel too much for
         float32, or latents are needed and not given.
@@ -436,7 +436,7 @@ def freeze(
     True
     """
     if steps := getattr(encoder or getattr(regressor, "model_", None), "consistency", 0):
-        advice = "C knows no such steps. Decode without them, set_params(consistency=0)"
+        advice = "C does not support these steps. Decode without them, set_params(consistency=0)"
         raise TypeError(f"a model with consistency={steps} cannot be frozen: {advice}")
     around = getattr(getattr(getattr(self, "estimator_", self), "fitted", None), "training_points", None)
     if distil is not None:
@@ -503,7 +503,7 @@ def _distilled(taught, decoder, latents, around, encoder, regressor):
     points = None if latents is None else as_array(latents, "latents")
     around = around if points is None else points
     if around is None or len(around) < 8:
-        raise ValueError("distil needs latents=, at least 8 points like those to decode")
+        raise ValueError("distil needs latents=: at least 8 points like those that will be decoded")
     X = _sample(points, np.stack([around.min(axis=0), around.max(axis=0)]), np.size(taught.predict(around[:1])))
     F, left = np.asarray(taught.predict(X), dtype=float), np.arange(len(X)) % 4 == 3
     student, F = clone(decoder), F.reshape(-1, *getattr(encoder or regressor or taught, "field_shape_", F.shape[1:]))
@@ -543,7 +543,7 @@ def _reduced(unprojected, basis, coefficients, X, dtype, tol):
     type)."""
     if X is None:
         if tol is not None:
-            raise ValueError("tol needs points like those to decode: give latents= (--latents)")
+            raise ValueError("tol needs points like those that will be decoded: give latents= (--latents)")
         return _rounded(coefficients, dtype)
     exact = unprojected.fields(X)
     # float32 may add less than half of the 5e-6 that are promised

@@ -203,8 +203,8 @@ class TransformerBasis:
     @property
     def not_frozen(self) -> str:
         return (
-            f"C does not know the features of {type(self.transformer).__name__}. Fit one with random features, such as "
-            "features=FourierFeatures(), or a KernelDecoder, and freeze that"
+            f"C does not support the features of {type(self.transformer).__name__}. Fit and freeze a decoder with "
+            "random features, such as features=FourierFeatures(), or a KernelDecoder"
         )
 
 
@@ -620,7 +620,7 @@ class ProjectedMap(LinearMap):
 
     invariants: AffineInvariants
     is_affine, _whole = False, True
-    not_frozen = "C knows no second projection: of the fields of a regressor within bounds, or of one like itself"
+    not_frozen = "C supports one projection only: use a regressor without bounds and without a projection"
 
     def __init__(self, inner: LinearMap, invariants: AffineInvariants) -> None:
         self.inner, self.invariants, self.n_cells, self.width = inner, invariants, inner.n_cells, inner.width

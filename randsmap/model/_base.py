@@ -209,8 +209,8 @@ class Model(LeverageOfPart, BaseEstimator):
     """A model of fields: it has the leverage of a part, and is written to a file."""
 
     lacks = {
-        "smoother": "the training fields have weights at given latents: ask the decoder (decoder_) for them",
-        "partial_fit": "phases are unwrapped, and latents interpolated, between all parameters: model_ takes batches",
+        "smoother": "the weights of training fields are those of the decoder (decoder_), at latents",
+        "partial_fit": "phases are unwrapped and latents interpolated over all parameters: only model_ has batches",
     }
 
     def save(self, path: str | os.PathLike[str]) -> None:

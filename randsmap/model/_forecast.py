@@ -98,7 +98,7 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
     if sum(pairs[:-1]) < 2 and (len(paths) != 1 or pairs[0] + lag < 4 * (lag + 1)):  # to learn from in each turn
         raise ValueError(
             f"snapshots must hold three trajectories of more than lag={lag} fields, two of {lag + 2}, or one of "
-            f"{4 * (lag + 1)}, got {n} fields in {labels.max() + 1}"
+            f"{4 * (lag + 1)}, got {n} fields in {labels.max() + 1} trajectories"
         )
     steps = np.full(n, np.nan)
     for path in paths:
@@ -232,7 +232,7 @@ def _fitted_model(model: Any, snapshots: Any, groups: Any) -> Any:
 @model_texts
 @estimator
 class LatentForecast(FieldOutputMixin, Model):
-    """Fields that follow those of a trajectory: snapshots are encoded, and the motion of the latents is learned.
+    """Forecasts of trajectories: snapshots are encoded, and the steps of the latent coordinates are learned.
 
     Use it if snapshots of trajectories are available and no equation is. Use `SampledModel` if the equation is
     known, and `ParametricModel` if fields are needed at given times or parameters only.
@@ -240,12 +240,12 @@ class LatentForecast(FieldOutputMixin, Model):
     Parameters
     ----------
     model
-        With `transform` and `inverse_transform`. It is cloned, and fitted unless it is fitted already: errors of fields
-        of its fit may be too small (a warning). None: `POD` of at most 60 modes, by cross-validation.
+        With `transform` and `inverse_transform`. It is cloned and fitted. A fitted one is used as it is, with a
+        warning: errors on the fields of its fit may be too small. None: `POD` of at most 60 modes, by cross-validation.
     regressor
-        From states to rates (see Notes); cloned. None: the best of linear and quadratic functions and kernels.
+        Regressor from states to rates (see Notes). None: the best of linear and quadratic functions and kernels.
     lag
-        Number of fields that determine the next one: 2 for waves, whose field alone does not tell the direction.
+        Number of fields that determine the next one: 2 for waves, where one field does not determine the direction.
         "auto": 1, 2 or 3, by cross-validation: one more field must lower the error by a tenth.
 
     Attributes
@@ -258,16 +258,16 @@ class LatentForecast(FieldOutputMixin, Model):
         Time from a forecast field to the next: the median step of the snapshots (1 without `times`).
     held_out_errors_ : ndarray (k, h)
         Errors, as by `metrics.scaled_l2`, of k forecasts 1 to h <= 100 steps ahead; infinite where a trajectory had
-        ended. Trajectories are left out in five parts; of a single one the last two quarters are forecast.
+        ended. Trajectories are left out in five parts; of a single trajectory, the last two quarters are.
     n_features_in_ : int
         Number M of cells of a field.
 
     Notes
     -----
-    The regressor learns rate_k = (z_{k+1} - z_k) step_ / (t_{k+1} - t_k) of latents z at times t, from the state
-    (z_k, rate_{k-1}, ..., rate_{k-lag+1}). Angles enter by cosine and sine, and the next step enters if steps differ by
-    more than 1e-3. At most 4000 pairs are used. Latents go beyond those seen by at most the geometric mean of their
-    range and the largest. Fields keep the model's bounds and invariants, with the present values if they vary.
+    The regressor learns rate_k = (z_{k+1} - z_k) step_ / (t_{k+1} - t_k) of latents z at times t, from the state (z_k,
+    rate_{k-1}, ..., rate_{k-lag+1}). Angles enter as cosine and sine. If steps differ by more than 1e-3, the next step
+    is a further input. At most 4000 pairs are used. A latent leaves its range by at most the geometric mean of this
+    range and the largest one. Fields satisfy the model's bounds and invariants, with the present values.
 
     References
     ----------

@@ -48,7 +48,7 @@ def _available(method: str) -> Callable[[Any], Any]:
 class ManifoldModel(ReconstructionMixin, Model):
     """Encoder and decoder together: fields to latent coordinates and back.
 
-    Use it to fit, save and freeze both as one; `autotune` selects them. `ShiftRegistration` and
+    Use it to fit, save and freeze both together; `autotune` selects them. `ShiftRegistration` and
     `QuantileRegistration` wrap it for fields that move, and `ParametricModel` for fields at parameters or times.
 
     Parameters
@@ -61,13 +61,13 @@ class ManifoldModel(ReconstructionMixin, Model):
         the encoder's own `inverse_transform`.
     encoder_samples
         Fit the encoder to a random subset of this many fields, drawn with a fixed seed (None: to all), and the decoder
-        to all fields. `DiffusionMaps` works with all pairs of its training fields, so this is the way to many fields.
+        to all fields. Use it for many fields, because `DiffusionMaps` needs all pairs of its training fields.
     consistency
         Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
         derivatives are those of the decoder, without steps.
     projection
-        Default number of steps of `transform` to latents whose decoded field is nearest; the part that decodes needs
-        derivatives, and is fitted to the encoder's latents. `autotune(projection="auto")` chooses it.
+        Default number of steps of `transform` to the latents whose decoded field is nearest. They need derivatives of
+        the decoder, which is fitted to latents without steps. `autotune(projection="auto")` chooses it.
 
     Attributes
     ----------
@@ -78,10 +78,10 @@ class ManifoldModel(ReconstructionMixin, Model):
     field_shape_ : tuple of int
         Shape of a field: (M,) for rows.
     held_out_ : HeldOutErrors or None
-        Of `autotune` or `randsmap fit`: `rows`, `errors`, `mean`, `standard_error`, `in_words`, and how they were
-        found (`groups`, `n_snapshots`, `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
+        Cross-validation errors of `autotune` or `randsmap fit`: `rows`, `errors`, `mean`, `standard_error`, `in_words`,
+        and their origin (`groups`, `n_snapshots`, `n_turns`, `n_groups`, `along_trajectories`). None after `fit`.
     training_latents_ : ndarray (n, d) or None
-        Latents of the training fields without a decoder, which would know them.
+        Latents of the training fields; None with a decoder, which stores them.
 
     Notes
     -----
@@ -124,7 +124,7 @@ class ManifoldModel(ReconstructionMixin, Model):
 
     leverage_from = "decoder"
     no_leverage = (
-        "the model has no decoder, whose leverage it would be: {0.encoder.__class__.__name__} decodes by itself. "
+        "leverage is that of a decoder, and the model has none: {0.encoder.__class__.__name__} decodes by itself. "
         "Give it a KernelDecoder()"
     )
 
@@ -357,8 +357,8 @@ class ManifoldModel(ReconstructionMixin, Model):
             if not hasattr(part, method) and (distil is None or method != "freeze"):
                 alone = ". Its decoder is frozen without the model by decoder_.freeze()"
                 raise TypeError(
-                    f"a model with a {type(part).__name__} cannot be frozen: C knows DiffusionMaps, Isomap, POD, and "
-                    "the package's decoders, of which randsmap fit makes models"
+                    f"a model with a {type(part).__name__} cannot be frozen: C supports DiffusionMaps, Isomap, POD and "
+                    "the package's decoders. Models of randsmap fit have only these"
                     f"{alone if hasattr(self.decoder_, 'freeze') else ''}"
                     f"{f'. {OTHERWISE}' if method == 'freeze' else ''}"
                 )

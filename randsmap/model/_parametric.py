@@ -47,9 +47,9 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
     model
         Cloned, and fitted to the snapshots.
     regressor
-        From parameters (n, p) to latents (n, d); cloned. None: an `AutoDecoder` of thin-plate, Gaussian and Matern
-        kernels, which selects these, a length scale for each parameter and the regularisation by leave-one-out or
-        leave-group-out errors. It starts with the interpolating thin-plate spline of scaled parameters.
+        A regressor from parameters (n, p) to latents (n, d); cloned. None: an `AutoDecoder` of thin-plate, Gaussian and
+        Matern kernels. It selects the kernel, a length scale for each parameter and the regularisation by leave-one-out
+        or leave-group-out errors, and starts with the interpolating thin-plate spline of scaled parameters.
 
     Attributes
     ----------
@@ -62,14 +62,14 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
 
     Notes
     -----
-    Predicted fields are decoded fields: with a decoder that preserves the mass, every prediction has it, at any
+    Predicted fields are decoded fields: if the decoder preserves the mass, every prediction has this mass, at any
     parameter. If only predictions are needed, use many latents, such as ``POD(0.99999)``.
 
-    Theta of a `ShiftRegistration` is unwrapped from each snapshot to its neighbour: along a single parameter, or along
-    the shortest tree that joins the parameters, within groups first. Of equally short connections, the one with the
-    smallest difference of theta is used. On a circle of parameters, theta then differs by a full turn between some
-    neighbours, and by about half a turn between none: its cosine and sine are interpolated instead. `fit` warns of
-    gaps, also between groups, in which theta may turn by more than a third.
+    The phase theta of a `ShiftRegistration` is unwrapped from each snapshot to its neighbour: along a single parameter,
+    or along the shortest tree that joins the parameters, within groups first. Of equally short connections, the one
+    with the smallest difference of theta is used. If theta then jumps by a full turn between some neighbours, and never
+    by half a turn, the parameters form a circle. Cosine and sine of theta are then interpolated. `fit` warns of gaps,
+    also between groups, in which theta may turn by more than a third.
 
     References
     ----------
@@ -316,11 +316,11 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
         part: Any = self.model_ if hasattr(self.model_, "carrier") else decoding_part(self.model_)
         found: Any = getattr(self.regressor_, "linear_map", None)
         if not hasattr(part, "freeze") and options.get("distil") is None:
-            reason = f"C does not know a {type(part).__name__}. {OTHERWISE}"
+            reason = f"C does not support a {type(part).__name__}. {OTHERWISE}"
         elif self._roles.any():
-            reason = "its phase runs around a circle of parameters, for which the regressor has two numbers, C one"
+            reason = "its phase runs around a circle of parameters: C does not support its cosine and sine"
         else:
-            unknown = f"C does not know a {type(self.regressor_).__name__}: give a decoder of the package as regressor"
+            unknown = f"C does not support a {type(self.regressor_).__name__}: use a decoder of the package"
             reason = unknown if found is None else found.basis.not_frozen
         if reason:
             raise TypeError(f"{type(self).__name__} cannot be frozen: {reason}")
@@ -421,7 +421,7 @@ def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
         gap = f", by {across:.3g} from {X[parent[wide]]} to {X[wide]} if it changes as fast as elsewhere"
         warn_caller(
             f"theta of neighbouring parameters differs by up to {largest:.3g}{gap if across > largest else ''}: the "
-            "way round is uncertain, and predictions in between may be far off. Give snapshots at more parameters"
+            "direction of motion is uncertain, and predictions in between too. Add snapshots at more parameters"
         )
     return np.full(n, np.nan) if torn else out
 
@@ -437,7 +437,7 @@ def _warn_of_undetermined(parameters: _Values, latents: _Values) -> None:
         values = ", ".join(f"{value:g}" for value in parameters[row, :most])
         values += ", ..." if parameters.shape[1] > most else ""
         warn_caller(
-            f"the parameters do not determine the field: {len(rows)} of {len(parameters)} snapshots differ from "
-            f"another of equal parameters, row {row} from row {other}, both at ({values}). Predicted fields are in "
-            "between. Is a parameter missing, such as the time or one that tells trajectories apart?"
+            f"the parameters do not determine the field: {len(rows)} of {len(parameters)} snapshots differ from others "
+            f"with the same parameters, such as row {row} from row {other}, both at ({values}). Predicted fields are "
+            "averages of these. Is a parameter missing, such as the time or one that distinguishes trajectories?"
         )

@@ -24,40 +24,40 @@ _Values = NDArray[np.float64]
 @model_texts
 @estimator
 class QuantileRegistration(Registration, Model):
-    """A manifold model of nonnegative fields on a line, by the places below which given shares of their mass lie.
+    """A manifold model of nonnegative fields on a line, in terms of the quantiles of their mass.
 
-    Fronts and pulses that move are far from each other as fields, and near as quantiles, the inverses of the cumulative
-    sums: these are interpolated and have few modes. Decoded fields are nonnegative and have their mass by construction.
-    Negative fields, fields without mass and planes are refused.
+    Use it for fronts and pulses that move: their quantiles, the inverses of the cumulative sums, have few modes and are
+    easy to interpolate. Decoded fields are nonnegative and have the right mass by construction. Negative fields, fields
+    without mass and planes raise a ValueError.
 
     Parameters
     ----------
     model
-        Cloned, and fitted to the quantiles (n, 2 M + 1), in units of the line's length, without invariants, weights and
-        bounds of its own.
+        A model without invariants, weights and bounds. It is cloned and fitted to the quantiles (n, 2 M + 1), in units
+        of the length of the line.
     cell_weights
-        Widths of the cells, in their order on the line; mass is the sum of the cells by their widths. None: all equal.
+        Widths of the cells, in their order on the line; they define the mass. None: all equal.
     bounds
-        Bounds of every decoded field, as of `InvariantParameters`; the lower one is at least 0, which is what None
-        means. A mass that is a latent is limited to what they allow.
+        Bounds of every decoded field, as of the decoders. The lower one is at least 0; None: 0. If the mass is a latent
+        coordinate, it is limited to masses that the bounds allow.
 
     Attributes
     ----------
     model_ : ManifoldModel
         The fitted copy.
     n_own : int
-        1 if the training fields have different masses: then the first latent is the mass, over their mean. Else 0, and
-        every decoded field has the mass of the training fields.
+        1 if the training fields have different masses: the first latent is then the mass, divided by the mean mass.
+        Otherwise 0, and every decoded field has the mass of the training fields.
     invariants_ : AffineInvariants
-        The mass and the bounds. Cells that are constant in training are not held: fronts may come to them.
+        The mass and the bounds. Cells that are constant in training may change: fronts may reach them.
     n_features_in_ : int
         M, number of cells of a field.
 
     Notes
     -----
-    Cumulative sums are interpolated between the cells' edges, and decoded quantiles between the levels
-    (1 - cos(pi k / 2M)) / 2, by monotone cubic splines. The levels are dense at both ends. Between two masses that are
-    far apart less than 1 / M of the mass is not resolved. Derivatives jump where a cell reaches a bound.
+    Monotone cubic splines interpolate cumulative sums between the edges of the cells, and decoded quantiles between the
+    levels (1 - cos(pi k / 2M)) / 2, which are dense at both ends. If two pulses are far apart, less than 1 / M of the
+    mass between them is not resolved. Derivatives jump where a cell reaches a bound.
 
     References
     ----------
@@ -99,7 +99,7 @@ class QuantileRegistration(Registration, Model):
                 value = getattr(part, name, None)
                 if value is not None and not (name == "invariants" and isinstance(value, str) and value == "auto"):
                     raise ValueError(
-                        f"{name} of the {type(part).__name__} inside would be those of quantiles: leave them out. "
+                        f"{name} of the inner {type(part).__name__} would apply to quantiles: leave them out. "
                         "The QuantileRegistration keeps the mass, and has cell_weights and bounds of its own"
                     )
         bounds = (None, None) if self.bounds is None else self.bounds
@@ -112,14 +112,14 @@ class QuantileRegistration(Registration, Model):
         given = RunningInvariants.of(InvariantParameters(**kept), **options)
         if given.bounds is None or (given.bounds[0] < 0).any():
             raise ValueError(
-                f"bounds must be 0 or more, as the fields are, got {self.bounds!r}: None as the lower one is 0"
+                f"bounds must be 0 or more, since the fields are, got {self.bounds!r}. A lower bound None means 0"
             )
         if first:
             self._round_off = round_off(dtype)
         common = common_values(F := self._nonnegative(F), given, dtype)[0]
         if not first:
             if common is None:
-                raise ValueError("all fields before have one mass, these differ: start with fields of different masses")
+                raise ValueError("all earlier fields have one mass, these vary: start with fields of different masses")
             return
         if common is None:
             weights = np.ones(F.shape[1]) if given.cell_weights is None else given.cell_weights

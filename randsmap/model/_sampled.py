@@ -55,16 +55,16 @@ def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
 
 @model_texts
 def sample_cells(decoder: Any, latents: ArrayLike, n_cells: int) -> NDArray[np.intp]:
-    """Choose the cells that determine latent coordinates of a decoder's fields, and their rates, best.
+    """Select sampling points: the cells that best determine the latent coordinates of decoded fields, and their rates.
 
     Parameters
     ----------
     decoder : fitted decoder with `jacobian`, `ManifoldModel` or `POD`
     latents : array-like (n, d)
-        Latent points of the fields that the cells must distinguish, such as the training latents.
+        Latent points whose fields the cells must distinguish, such as those of the training fields.
     n_cells : int
-        Number of cells k, at least d, at most that of the cells that vary over these. With 20 to 60 cells per latent
-        coordinate, results are near those of all cells.
+        Number k of cells, at least d, at most the number of cells that vary over these points. With 20 to 60 cells per
+        latent coordinate, results are close to those with all cells.
 
     Returns
     -------
@@ -76,8 +76,8 @@ def sample_cells(decoder: Any, latents: ArrayLike, n_cells: int) -> NDArray[np.i
     Notes
     -----
     The cells are the pivots of QR factorisations (Q-DEIM with modes weighted by their singular values), each of at most
-    128 cells. Rows are differences of decoded fields, and tangents in units of the spread of the latents, at up to
-    64 of them that are far from one another; k + 10 random combinations of them if they are more.
+    128 cells. The rows of the matrix are differences of decoded fields, and derivatives in units of the spread of the
+    latents, at up to 64 points far apart. More than k + 10 rows are replaced by k + 10 random combinations.
 
     References
     ----------
@@ -146,7 +146,7 @@ def _sketch(decode: _Map, jacobian: _Map, Y: _Values, M: int, rank: int) -> _Val
 def stencil(
     cells: ArrayLike, shape: int | Sequence[int], offsets: ArrayLike, *, boundary: str | Sequence[str] = "periodic"
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The neighbours of some cells of a grid, each once, for a right-hand side in these cells.
+    """The cells and neighbours, each once, that a right-hand side needs in some cells of a grid.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def stencil(
     needed : ndarray (s,) of np.intp
         The different cells, in ascending order: the `stencil` of `SampledModel`.
     index : ndarray (k, p) of np.intp
-        Where they are: ``f[index]``, of values f (s,) in these cells, are the values at the offsets.
+        Positions in `needed`: for values f (s,) in these cells, ``f[index]`` are the values at the offsets.
 
     Raises
     ------
@@ -216,13 +216,13 @@ def stencil(
 @model_texts
 @dataclass(eq=False, repr=False)
 class SampledModel:
-    """A reduced model dz/dt of df/dt = g(f) that evaluates g in some cells only, at a cost independent of M.
+    """A reduced model of df/dt = g(f) that evaluates g in sampling points only, at a cost independent of M.
 
     Use it for local equations in many cells; `sample_cells` selects the cells. If g is not local, evaluate it in
     all cells and use the `jvp` of the encoder.
 
-    dz/dt is the v of least ``|J_S(z) v - g_S|``, with J_S the derivatives of the decoded field in the cells S, in the
-    norm of the decoder's `cell_weights`.
+    dz/dt is the vector v that minimises ``|J_S(z) v - g_S|`` in the norm of the decoder's `cell_weights`. J_S holds the
+    derivatives of the decoded field in the cells S.
 
     Parameters
     ----------
@@ -240,13 +240,13 @@ class SampledModel:
     Warns
     -----
     UserWarning
-        If a velocity decodes more values than a whole field has; the message states for which rhs this is faster.
+        If `velocity` decodes more values than a field has cells; the message states for which rhs it is still faster.
 
     Notes
     -----
-    A velocity decodes s values of the field and d k of its derivatives, without the consistency steps of a model. With
-    bounds, shifts or a regressor of all cells, a field's cells depend on all others, and `ParametricModel` and
-    `FrozenDecoder` decode whole fields: the cost then grows with M.
+    `velocity` decodes s values of the field and d k derivatives, without the consistency steps of a model. The cost
+    grows with M if cells depend on all others (bounds, shifts, a regressor of all cells), and for `ParametricModel` and
+    `FrozenDecoder`, which decode whole fields.
 
     References
     ----------
@@ -288,17 +288,17 @@ class SampledModel:
         self.stencil = self.cells if self.stencil is None else layout.cells(self.stencil, "stencil: cells")
         self._root = in_norm(np.ones(M), norm_weights(decoder.field_shape_, decoder))[self.cells]
         if (different := len(np.unique(self.cells))) < self._d:
-            raise ValueError(f"cells must be as many different ones as latent coordinates, {self._d}, got {different}")
+            raise ValueError(f"cells must hold at least d = {self._d} different cells, got {different}")
         # measured: a derivative costs 0.6 to 1 times as much as the field (docs/reduced-models.md)
         k, part = len(self.cells), decoding_part(decoder)
         whole = isinstance(part, (ConservativeRegressor, FrozenDecoder)) or isinstance(decoder, TangentDerivatives)
         whole = whole or getattr(part, "bounds", None) is not None
         decoded = (1 + self._d) * M if whole else len(self.stencil) + self._d * k
         if decoded >= M:
-            more = f"if rhs costs more than {(decoded - M) / (M - k):.2g} times as much" if k < M else "never"
+            when = f"if rhs costs more than {(decoded - M) / (M - k):.2g} decodings per cell" if k < M else "in no case"
             warn_caller(
-                f"a velocity decodes {decoded} values and a whole field has {M}: per cell, sampling is faster {more}. "
-                "Use fewer cells, a decoder of single cells (without bounds), or whole fields (encoder.jvp)"
+                f"velocity decodes {decoded} values and a whole field has {M}: sampling is faster {when}. Use "
+                "fewer cells, a decoder of single cells (without bounds), or whole fields (encoder.jvp)"
             )
 
     def velocity(self, t: float, z: ArrayLike) -> _Values:
@@ -329,14 +329,14 @@ class SampledModel:
         v, _, rank, _ = np.linalg.lstsq(self._derivatives(Y), self._root * g, rcond=None)
         if rank < len(v):
             warn_caller(
-                "the derivatives of the decoded field in the sampled cells do not determine dz/dt, whose least "
-                "norm is taken: choose more or other cells, or fewer latent coordinates",
+                "the derivatives of the decoded field in the sampled cells do not determine dz/dt: the solution of "
+                "smallest norm is returned. Choose more or other cells, or fewer latent coordinates",
                 RuntimeWarning,
             )
         return np.asarray(v, dtype=np.float64)
 
     def condition(self, z: ArrayLike) -> float:
-        """Ratio of the largest to the least singular value of J_S(z).
+        """Ratio of the largest to the smallest singular value of J_S(z).
 
         Parameters
         ----------
@@ -346,7 +346,7 @@ class SampledModel:
         Returns
         -------
         float
-            The largest amplification of relative errors of g_S; beyond 1e15 if the cells do not determine dz/dt.
+            The largest factor by which relative errors of g_S grow; above 1e15, the cells do not determine dz/dt.
 
         {raises_derivatives}
         """

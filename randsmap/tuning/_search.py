@@ -83,7 +83,7 @@ def tune(
     callback: Callable[[], object] | None = None,
     progress: bool = False,
 ) -> Bunch:
-    """Fit a decoder for every candidate of a grid and keep the one that reconstructs best.
+    """Fit a decoder for every candidate of a grid and select the one with the smallest validation error.
 
     Parameters
     ----------
@@ -418,7 +418,7 @@ def leave_one_out(
     Parameters
     ----------
     decoder : RFNNDecoder, RANDSMAPDecoder (constraint="everywhere") or KernelDecoder
-        Not changed. Any decoder with a `spectrum` and a `regularization` will do.
+        Not changed. Other decoders need a `spectrum` and a `regularization`.
     X : array-like of shape (n, d)
         Latent coordinates, n >= 2.
     y : array-like of shape (n, M)
@@ -439,7 +439,7 @@ def leave_one_out(
     Raises
     ------
     TypeError
-        If the decoder is none of these: others are not ridge regressions.
+        If the decoder is no such ridge regression.
     ValueError
         If constraint="training" or the decoder has bounds, for which there is no closed form, if a lambda is negative
         or there is none, or as the decoder's fit.
@@ -447,13 +447,13 @@ def leave_one_out(
     Warns
     -----
     UserWarning
-        If errors depend on round-off, with the rows: the other rows hardly determine their fields.
+        If errors depend on round-off, because other rows hardly determine these fields; it names the rows.
 
     Notes
     -----
-    The latents, the features, the values m and the constant cells stay those of all n points. With the hat matrix H,
-    the field decoded without sample i misses f_i by (F - H F)_i / (1 - H_ii), corrected by the invariants. At
-    lambda = 0 the limit, the minimum-norm solution, is taken.
+    The latents, the features, the values m and the constant cells are those of all n points. With the hat matrix H, the
+    error of the field decoded without sample i is (F - H F)_i / (1 - H_ii), corrected for the invariants. At lambda = 0
+    this is the limit, the minimum-norm solution.
 
     References
     ----------
@@ -492,7 +492,7 @@ def leave_one_out(
     if hasattr(decoder, "round_off") and max(lambdas.min(), hat.squares.min()) < 10 * decoder.round_off(points):
         hat.uncertain.update(range(len(F)))
     if hat.uncertain:
-        why = "with so small a regularization the other rows hardly determine their fields"
+        why = "at this small regularization the other rows hardly determine the fields of these"
         warn_caller(f"the errors of rows {sorted(hat.uncertain)[:6]} depend on round-off: {why}")
     best = int(np.argmin(selection_losses(errors, sizes, usual)))
     return Bunch(
