@@ -69,8 +69,9 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
     Parameters
     ----------
     decoder : RANDSMAPDecoder, RFNNDecoder or AutoDecoder
-        It is fitted itself, and goes on with `partial_fit`. Its solver must be "auto" or "cholesky". An `AutoDecoder`
-        searches among 2000 rows for a decoder that takes batches (random features), which is fitted to all.
+        It is fitted in place, and accepts `partial_fit` afterwards. Its solver must be "auto" or "cholesky". An
+        `AutoDecoder` searches among 2000 rows for a decoder that takes batches (random features), which is fitted to
+        all.
     {latents}
     {fields}
 
@@ -143,8 +144,8 @@ def fit_model(model: ManifoldModel, F: Any) -> ManifoldModel:
     Parameters
     ----------
     model : ManifoldModel
-        It is fitted itself. Its encoder is fitted to `encoder_samples` fields (None: 2000), one at random of each of as
-        many equal stretches of the rows. Its decoder is as for `fit`, or None.
+        It is fitted in place. Its encoder is fitted to `encoder_samples` fields (None: 2000): the rows are divided into
+        this many equal stretches, and each gives a random field. Its decoder is as for `fit`, or None.
     {fields}
 
     Returns

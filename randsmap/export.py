@@ -231,11 +231,11 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
 
     Notes
     -----
-    The graph has the functions of the latents, the coefficients, and the projection on the invariants, twice. What it
-    does not have are sums in twice the precision: the mass is right to some 1e-15 of the sum of magnitudes, instead of
-    a few ulp (docs/exporting.md has measurements). It does not refuse latents that are not finite or too far away. Of a
-    table it has the functions that the table was made of. Where the invariants vary, ``invariant_values`` (n, q) is a
-    second input.
+    The graph contains the functions of the latents, the coefficients, and the projection on the invariants, applied
+    twice. It has no sums in twice the precision: the mass is exact to about 1e-15 of the sum of magnitudes, instead of
+    a few ulp (docs/exporting.md has measurements). Latents that are not finite or too far away are no error. For a
+    table, the graph has the functions that the table approximates. If the invariants vary, ``invariant_values`` (n, q)
+    is a second input.
 
     References
     ----------

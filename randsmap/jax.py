@@ -24,10 +24,10 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
     Notes
     -----
     It works under jit, vmap, grad, jvp, jacfwd and jacrev, in float64 where JAX has it (``jax_enable_x64``). JAX calls
-    the decoder back on the host, for all rows of a batch at once. What decoding refuses, such as latents that are not
-    finite, is an error of JAX's own with the same words. Derivatives, in both directions, are products with the
+    the decoder back on the host, for all rows of a batch at once. An error of the decoder, such as for latents that are
+    not finite, becomes an error of JAX with the same message. Derivatives, in both directions, are products with the
     Jacobian (n, M, d) in closed form, which satisfies the invariants: with d = 2 a gradient took as long as 4 fields.
-    There are no second ones. Fields are decoded without the consistency steps of a model, of which there are no
+    There are no second derivatives. Fields are decoded without the consistency steps of a model, of which there are no
     derivatives.
 
     Examples

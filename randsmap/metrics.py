@@ -34,7 +34,7 @@ reference : float or array-like of shape (m, n_cells), default=None
     None: y_true. Give it to compare errors of several parts of one data set.""",
     "returns_scaled": """\
 ndarray of shape (n_samples,)
-    |f_hat - f| / max(|f|, 1e-3 reference), dimensionless; 0 for a field that is reconstructed exactly.""",
+    |f - y| / max(|y|, 1e-3 reference), dimensionless; 0 for a field that is decoded exactly.""",
     "weights": """\
 cell_weights : array-like of shape (n_cells,), or of a field, default=None
     Positive weights v, such as cell volumes: |f|^2 is then the sum of v_i f_i^2. None: ones.""",
@@ -56,9 +56,9 @@ _documented = partial(document, texts=_TEXTS)
 
 @_documented
 def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike | None = None) -> _Values:
-    """Relative L2 error of each reconstructed field, |f_hat - f|_2 / |f|_2.
+    """Relative L2 error of each decoded field, |f - y|_2 / |y|_2, of decoded fields f and true fields y.
 
-    For means over many fields, some of which may be empty, take `scaled_l2`.
+    For means over many fields, some of which may be zero, use `scaled_l2`.
 
     {fields} {weights} {returns_relative} {raises} {example}
     """
@@ -67,7 +67,7 @@ def relative_l2(y_true: ArrayLike, y_pred: ArrayLike, *, cell_weights: ArrayLike
 
 @_documented
 def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> _Values:
-    """Relative maximum error of each reconstructed field, |f_hat - f|_inf / |f|_inf.
+    """Relative maximum error of each decoded field, |f - y|_inf / |y|_inf, of decoded fields f and true fields y.
 
     {fields} {returns_relative} {raises} {example}
     """
@@ -78,10 +78,11 @@ def relative_linf(y_true: ArrayLike, y_pred: ArrayLike) -> _Values:
 def scaled_l2(
     y_true: ArrayLike, y_pred: ArrayLike, *, reference: ArrayLike | None = None, cell_weights: ArrayLike | None = None
 ) -> _Values:
-    """L2 error of each reconstructed field over its norm, or over 1e-3 of the usual norm if that is larger.
+    """L2 error of each decoded field, relative to the norm of the true field or to 1e-3 of the usual norm if that is
+    larger.
 
-    `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero. A tiny
-    field has at most a thousand times the error of the others.
+    `tune`, `leave_one_out` and `ManifoldModel.score` average this error. It is finite for a field that is zero, and at
+    most 1000 times as large for a very small field as for others.
 
     {fields} {weights} {reference} {returns_scaled} {raises} {example}
     """
@@ -99,7 +100,7 @@ def scaled_linf(y_true: ArrayLike, y_pred: ArrayLike, *, reference: ArrayLike | 
 
 @_documented
 def conservation_error(y_true: ArrayLike, y_pred: ArrayLike, *, invariants: str | ArrayLike = "mass") -> _Values:
-    """Absolute error of the invariants of each field, the largest |C_j^T f_hat - C_j^T f|.
+    """Absolute error of the invariants of each field, the largest |C_j^T f - C_j^T y|.
 
     Parameters
     ----------

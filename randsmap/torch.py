@@ -24,17 +24,17 @@ def decoder(decoder: Any, *, cells: ArrayLike | None = None) -> Callable[[Any], 
     Notes
     -----
     It works under autograd, and vmap, jvp, vjp, jacfwd and jacrev of torch.func. The decoder runs on the CPU in
-    float64; fields are on the device of y. Derivatives are `vjp` and `jvp` in closed form, at about the cost of a
-    field, and satisfy the invariants. There are no second ones. Fields are decoded without the consistency steps of a
-    model, of which there are no derivatives.
+    float64; fields are on the device of z. Derivatives are `vjp` and `jvp` in closed form, at about the cost of a
+    field, and satisfy the invariants. There are no second derivatives. Fields are decoded without the consistency steps
+    of a model, of which there are no derivatives.
 
     Examples
     --------
     >>> import randsmap
     >>> fitted = randsmap.KernelDecoder().fit([[0.0], [0.5], [1.0]], [[1.0, 0], [0.5, 0.5], [0, 1.0]])
     >>> decode = randsmap.torch.decoder(fitted)  # doctest: +SKIP
-    >>> y = torch.tensor([0.5], requires_grad=True)  # doctest: +SKIP
-    >>> decode(y)[0].backward()  # doctest: +SKIP
+    >>> z = torch.tensor([0.5], requires_grad=True)  # doctest: +SKIP
+    >>> decode(z)[0].backward()  # doctest: +SKIP
     """
     torch = installed("torch", "randsmap.torch")
     predict, jvp, vjp, d, _ = latent_map(decoder, "jvp", "vjp")

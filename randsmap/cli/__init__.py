@@ -263,17 +263,17 @@ def _output(what):
     return {
         f"--out {what.upper()}": f"file to write: .npy, .npz, .mat, .h5 (array or variable {what}), or .csv, .txt (one "
         "row per line)",
-        "--transpose-out": f"write the {what} as columns, as MATLAB users have them: the last axis counts them",
+        "--transpose-out": f"write the {what} as columns, as in MATLAB: the last axis counts them",
     }
 
 
 _MODEL = {"model MODEL": "model of `randsmap fit`"}
 _OWN_VALUES = {
-    "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file as of the latents: "
+    "--invariant-values FILE": "values of the invariants of each field, (n,) or (n, q), in a file of any input format: "
     "for a model of fields whose values vary (invariant_tol=1.0 in Python)"
 }
 _ERROR = {
-    "--error FILE": "also write how far each field may be off, (n,): its relative L2 error, not exceeded with the "
+    "--error FILE": "also write the error bars (n,): the relative L2 error that a field does not exceed with the "
     "probability --coverage",
     "--coverage P": "(with --error; default 0.9)",
 }
@@ -288,18 +288,18 @@ _FIELDS = _input(
     "fields, (n_samples, n_cells) or of any shape (n_samples, ny, nx), in .npy, .npz, .mat, .csv, .txt, .h5, .nc or "
     ".zarr; or a folder or pattern ('steps/*.npy') of files with one field each",
 )
-_LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file as of snapshots")
+_LATENTS = _input("latents", "LATENTS", "(n_samples, n_components), in a file of any format of snapshots")
 _PARAMETERS = _input(
-    "parameters", "PARAMETERS", "(n,) or (n, p), in .npy, text with one row per line, or a file as of snapshots"
+    "parameters", "PARAMETERS", "(n,) or (n, p), in a file of any format of snapshots, text with one row per line"
 )
 _FIT = {
     "# Input": "",
     **_FIELDS,
-    "--groups FILE": "labels of trajectories or other groups, one per snapshot, in .npy, text with one label per line, "
-    "or a file as of the snapshots: whole groups are left out in cross-validation",
+    "--groups FILE": "labels of trajectories or other groups, one per snapshot, in text with one label per line, or "
+    "a file of any format of snapshots: whole groups are left out in cross-validation",
     "--groups-key NAME": _KEY,
     "--parameters FILE": "times or parameters of the snapshots, (n_samples,) or (n_samples, p), with --transpose also "
-    "(p, n_samples), in .npy, text, or a file as of the snapshots: the model then predicts fields at new ones "
+    "(p, n_samples), in a file of any format of snapshots: the model then predicts fields at new parameters "
     "(randsmap predict), by all POD modes or by quantiles of the mass; with --components or --decoder by few "
     "coordinates and a search for a decoder",
     "--parameters-key NAME": _KEY,
@@ -309,7 +309,7 @@ _FIT = {
     "--invariants": "what every decoded field satisfies exactly: the mass (sum of the cells), nothing, or (auto, "
     "the default) the mass if it is the same in all snapshots",
     "--bounds LOW HIGH": "Numbers or none: --bounds 0 none for values not below 0.",
-    "--cell-weights FILE": "A file as of the snapshots, with one number per cell: the mass is the weighted sum of the "
+    "--cell-weights FILE": "A file of any format of snapshots, one number per cell. Mass is the weighted sum of the "
     "cells, and errors are measured in the weighted norm.",
     "--cell-weights-key NAME": _KEY,
     "--alpha A": "(diffusion maps; default %(default)s)",
@@ -317,8 +317,8 @@ _FIT = {
     "--decoder FAMILY[,FAMILY]": "families of decoders to search, such as sigmoid, fourier, gaussian, matern, "
     "thin-plate, k-nn (another name lists all)",
     "--trials N": "trials of the search for a decoder, or for kernels of parameters (default 40)",
-    "--encoder-samples N": "choose and fit the encoder among N of the snapshots (default: all, 5000 at most), and the "
-    "decoder to all; with --parameters fit both to these. For files larger than memory, with --features etc. and "
+    "--encoder-samples N": "select and fit the encoder on N snapshots (default: all, 5000 at most), and the decoder on "
+    "all; with --parameters fit both to these N. For files larger than memory, with --features etc. and "
     "--n-features as a count",
     "--seed S": "seed of the draws (default 0)",
     "--freezable": "check that `randsmap freeze` can make an image of the model",
@@ -333,20 +333,20 @@ _FIT = {
 _FREEZE = {
     **_MODEL,
     "--out FILE": "image to write, such as model.rsm",
-    "--precision": "of the coefficients (default float64); invariants are equally exact in both",
-    "--tol TOL": "relative L2 error that decoded fields may have, for fewer numbers, or of a table (default 1e-7)",
-    "--table": "a table of fields over one or two latent coordinates: it costs the same for any number of features",
-    "--latents FILE": "latents such as will be decoded, for --tol and --table of models that do not know theirs (POD)",
-    "--error-bar": "keep the error bar of the fields (randsmap_error in C)",
-    "--distil N": "instead of the decoder one of N kernels that is fitted to its fields (at --latents, or all over the "
-    "training latents), whose error is printed: for decoders that cannot be frozen, or that are slow, as blends are",
+    "--precision": "number type of the coefficients (default float64); invariants hold equally well in both",
+    "--tol TOL": "relative L2 error of a smaller image with fewer modes, or of a table (default 1e-7)",
+    "--table": "a table of fields over one or two latent coordinates, equally fast for any number of features",
+    "--latents FILE": "latents like those that will be decoded, for --tol and --table of models that store none (POD)",
+    "--error-bar": "store the error bar of the fields (randsmap_error in C)",
+    "--distil N": "freeze a decoder of N kernels that is fitted to the fields of the model (at --latents, or over all "
+    "training latents), and print its error: for decoders that cannot be frozen or are slow, such as blends",
 }
 # command -> (summary, description, options; none if there are commands below it), in the order of use
 _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "fit": (
         "fit a model to your own snapshots",
-        "Search, by errors on snapshots left out, for an encoder (diffusion maps of several widths, POD; with as few "
-        "latent coordinates as possible) and a decoder, and fit them to the snapshots. With --features, --value, "
+        "Select an encoder (POD, Isomap, diffusion maps of several widths; with as few latent coordinates as possible) "
+        "and a decoder by cross-validation, and fit them to the snapshots. With --features, --value, "
         "--n-features or --regularization there is no search: diffusion maps and a decoder with random features are "
         "fitted, whose one hyperparameter is tuned on a fifth of the snapshots unless --value gives it. MODEL is an "
         ".npz file without pickles, which randsmap.load reads.",
@@ -358,9 +358,9 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
         {**_MODEL, **_FIELDS, **_AT_PARAMETERS, "--out ERRORS.csv": "also write the errors of every sample"},
     ),
     "report": (
-        "a page of pictures and tables on a model and snapshots",
-        "Write one HTML file on a model and snapshots: embedding, errors, worst fields, mass, leverage (how far the "
-        "snapshots are from those of the fit), and tuned parameters. Needs the extra studies.",
+        "a page of figures and tables on a model and snapshots",
+        "Write one HTML file on a model and snapshots: embedding, errors, worst fields, mass, leverage (distance from "
+        "the training data), and tuned parameters. Needs the extra studies.",
         {
             **_MODEL,
             **_FIELDS,
@@ -396,27 +396,23 @@ _COMMANDS: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "freeze": (
         "an image of a model, for loops in C and other languages",
         "Write a model as one file that randsmap.h opens in C, C++ and Fortran (randsmap config), and randsmap.load in "
-        "Python. Decoded fields have the bits of a one-row call of the model. The image also encodes.",
+        "Python. Decoded fields are bit-identical to those of a one-row call. The image also encodes.",
         _FREEZE,
     ),
     "export": ("a decoder in the format of other programs", None, {}),
     "export fmu": (
         "a unit for co-simulation (FMI 3.0)",
-        "Write a unit for co-simulation by FMI 3.0: its input are latent coordinates, its output the field. It is for "
-        "this machine's system, and needs no Python there.",
-        {
-            **_MODEL,
-            "--out FILE": "such as decoder.fmu",
-            "--step-size H": "time between communications that it proposes",
-        },
+        "Write a unit for co-simulation by FMI 3.0: its inputs are latent coordinates, its output is the field. It "
+        "runs on this machine's operating system, without Python.",
+        {**_MODEL, "--out FILE": "such as decoder.fmu", "--step-size H": "proposed time between communications"},
     ),
     "export onnx": (
         "an ONNX graph in float64",
-        "Write an ONNX graph from latent coordinates to fields, without bounds. Needs the package onnx.",
+        "Write an ONNX graph from latent coordinates to fields, with bounds or invariants. Needs the package onnx.",
         {**_MODEL, "--out FILE": "such as decoder.onnx"},
     ),
     "config": (
-        "what a compiler needs to decode in C, C++ or Fortran",
+        "compiler flags to decode in C, C++ or Fortran",
         "Print flags for a compiler and a linker, to use frozen decoders by randsmap.h: "
         "cc $(randsmap config --cflags) loop.c $(randsmap config --libs).",
         {

@@ -168,17 +168,17 @@ def judged(model: Any, held_out: HeldOutErrors, snapshots: Any, points: Any = No
 
 
 def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike | None = None) -> Any:
-    """Make the error bar of a fitted decoder or model from fits without parts of its training data.
+    """Compute the error bar of a fitted decoder or model by fits without parts of its training data.
 
-    Decoders know theirs from single fields left out. This is for whole groups, for models, whose encoders err as well
-    (`autotune` and ``randsmap fit`` have done it), and for other packages' regressors.
+    Decoders have error bars from single fields left out. Use this to leave out whole groups, to include the encoder of
+    a model (`autotune` and ``randsmap fit`` do so), and for other packages' regressors.
 
     Parameters
     ----------
     estimator : fitted decoder, ManifoldModel, ShiftRegistration or ParametricModel
         Clones of it are fitted up to 5 times, with groups up to 12 times unless they search.
     X : array-like (n, ...)
-        What it was fitted to: latents, snapshots, or parameters.
+        The data of its fit: latents, snapshots, or parameters.
     y : array-like (n, M) or (n, *shape), or None, default=None
         The fields, for decoders and ParametricModel.
     groups : array-like (n,) or None, default=None
@@ -187,7 +187,7 @@ def calibrate(estimator: Any, X: ArrayLike, y: Any = None, *, groups: ArrayLike 
     Returns
     -------
     estimator
-        The same one, whose ``predict(..., return_error=True)`` uses it.
+        The same object; ``predict(..., return_error=True)`` uses the error bar.
 
     Raises
     ------

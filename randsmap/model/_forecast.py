@@ -410,7 +410,7 @@ class LatentForecast(FieldOutputMixin, Model):
             Number of fields, `step_` apart as those of the history.
         return_error : bool or "absolute"
             Return a tuple of the fields and their error bars (n_steps,): relative L2 errors (in the norm of the cells'
-            weights) that are not exceeded with probability `coverage`. "absolute": |f_hat - f| itself.
+            weights) that are not exceeded with probability `coverage`. "absolute": the L2 errors.
         coverage : float
             The probability, of trajectories as those of `fit` are; above 0, at most 1.
 

@@ -32,14 +32,14 @@ def choose_parametric(
     n_trials: int | None = None,
     random_state: int | None = 0,
 ) -> Bunch:
-    """Fit a `ParametricModel` of the model that predicts snapshots left out best.
+    """Select a model of fields by the errors of snapshots left out, and fit a `ParametricModel` of it.
 
     Parameters
     ----------
     models : sequence of ManifoldModel, ShiftRegistration and QuantileRegistration, or None
-        Models of fields, not fitted. A later one is chosen if its error is less than 0.9 times that of the best before.
-        None: all modes of `POD`, then, for nonnegative fields on a line that are in memory, all modes of
-        `QuantileRegistration`. Fewer coordinates would only lose something, since the parameters are few.
+        Models of fields, not fitted. A later model is selected if its error is less than 0.9 times the smallest error
+        before it. None: all modes of `POD`, then, for nonnegative fields on a line that are in memory, all modes of
+        `QuantileRegistration`. Fewer coordinates would only lose accuracy, since the parameters are few.
     parameters : array-like of shape (n, p)
         Parameters, or times, of the snapshots.
     snapshots : array-like of shape (n, M) or (n, *shape)
