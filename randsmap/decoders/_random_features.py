@@ -572,10 +572,10 @@ class RANDSMAPDecoder(InvariantParameters, RandomFeatureRegression, _base.FieldR
 
     Notes
     -----
-    Let R be a ridge solution, e_bias the unit vector of the bias row, and S the cells that are not constant. On
-    constant cells, A is e_bias times their values. On S::
+    Let e_bias be the unit vector of the bias row, v the cells that are not constant, and R a ridge solution; on
+    constant cells, R is e_bias times their values, and A is R. On the cells v::
 
-        A_S = R_S + (e_bias m^T - A C)(C_S^T V_S^-1 C_S)^-1 C_S^T V_S^-1
+        A_v = R_v + (e_bias m^T - R C)(C_v^T V_v^-1 C_v)^-1 C_v^T V_v^-1
 
     This is the orthogonal projection in the norm with the volumes V: it does not increase the error, in this norm, of a
     field that satisfies the invariants and has these constant cells. The paper's form has (Phi^+ 1) m^T instead of

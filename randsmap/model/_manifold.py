@@ -66,7 +66,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         Default number of consistency steps of `inverse_transform`. `autotune(consistency="auto")` chooses it. The
         derivatives are those of the decoder, without steps.
     projection
-        Default number of steps of `transform` to the latents whose decoded field is nearest. They need derivatives of
+        Default number of steps of `transform` to the latents whose decoded field is nearest. Steps need derivatives of
         the decoder, which is fitted to latents without steps. `autotune(projection="auto")` chooses it.
 
     Attributes
