@@ -48,7 +48,7 @@ _EPS = np.finfo(float).eps
 
 class LowRank:
     """Ridge regressions within the span V of few points' features, each as far as its error is bounded by `tol`: see
-    docs/low-rank.md for the bound, of which tau >= |Phi (I - V V^T)|_2^2 comes from probes of a fixed seed.
+    docs/low-rank.md (V is Q there) for the bound, whose tau >= |Phi (I - V V^T)|_2^2 comes from probes of a fixed seed.
 
     It is the feature rows [1 |] Phi V too, less `mean`, as FeatureRows are those of Phi. Without bias in `rows`, the
     bias is not penalised: means of features and fields are taken off. V has at most `most` columns, enough for the

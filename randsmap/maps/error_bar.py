@@ -224,8 +224,8 @@ def with_error(fields: Any, estimator: Any, X: Any, return_error: bool | str, co
     if bar.in_time if held_out is None else held_out.along_trajectories:
         warn_caller(
             "the error bar comes from fields left out one by one, but the training points follow each other as in "
-            "trajectories: a field of a new trajectory may have a far larger error. Leave whole ones out: "
-            "groups=labels in AutoDecoder.fit, autotune and randsmap.model.calibrate, --groups FILE in the shell"
+            "trajectories: a field of a new trajectory may have a far larger error. Leave out whole ones "
+            "with groups=labels in AutoDecoder.fit, autotune or randsmap.model.calibrate, or --groups FILE in the shell"
         )
     return fields, errors
 

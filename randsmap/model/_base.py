@@ -138,7 +138,7 @@ class HeldOutErrors:
             return "no cross-validation error: fits to a part of the snapshots fail"
         parts = f"whole groups, of {self.n_groups}" if self.n_groups else "single snapshots at random"
         if self.along_trajectories:
-            parts += ", which have neighbours in time in the fit: a new trajectory may be far worse, groups are needed"
+            parts += ", with neighbours in time in the fit: new trajectories may have larger errors, groups are needed"
         known = self.in_short.replace(" in cross-validation", "")
         return (
             f"cross-validation error (relative L2): {known}; each of {len(self.rows)} snapshots was left out of one of "

@@ -286,9 +286,9 @@ def trajectories_in_words(snapshots: Any) -> str | None:
         return None
     return (
         f"{WARNINGS[0]} as in trajectories: for {share:.0%} of them the nearest field is a neighbour in "
-        "the file. Errors of snapshots left out one by one are then errors between neighbours in time, and fields of "
-        "a new trajectory may be far worse. Groups are needed: groups=labels, --groups FILE in the shell, with a "
-        "label for the trajectory of each snapshot"
+        "the file. If single snapshots are left out, their neighbours in time are in the fit, and errors of new "
+        "trajectories may be far larger. Groups are needed: groups=labels, --groups FILE in the shell, with a label "
+        "of the trajectory for each snapshot"
     )
 
 
