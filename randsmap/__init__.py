@@ -25,7 +25,7 @@ def _pyinstaller_hooks():
     return [f"{path}/_pyinstaller" for path in __path__]
 
 
-# module -> its names that are public here too, loaded on first use, so that `import randsmap` costs nothing
+# module -> names that are also public here. They are loaded on first use, so that `import randsmap` is fast
 _NAMES = {
     "datasets": ["LWRSolver", "HughesSolver", "solve_eikonal"],
     "decoders": [
@@ -86,8 +86,8 @@ def __getattr__(name):
         raise AttributeError(f"module 'randsmap' has no attribute {name!r}")
     module = _LAZY.get(name, name)
     if not module.startswith("_"):
-        # first: from within ours its imports nest so deep that CPython 3.11 takes and returns memory of its stack at
-        # calls of some functions, 14,000 times in 70 ms
+        # scikit-learn comes first: within our modules its imports nest so deeply that CPython 3.11 allocates and frees
+        # stack memory 14,000 times, which takes 70 ms
         _import_module("sklearn")
     value = _import_module(f"randsmap.{module}")
     if name in _LAZY:

@@ -23,16 +23,16 @@ _requested: int | None = None  # by set_num_threads
 _pool = None
 _pool_size = 0
 _blas = None  # threadpoolctl controller of the BLAS libraries loaded
-_blas_limits: list[int] = []  # limits in force, one an open `blas_threads` block
+_blas_limits: list[int] = []  # limits in force, one per open `blas_threads` block
 _blas_original = None  # thread counts to restore when the last block closes
 
 
 def _forget_after_fork():
-    """The child has none of the parent's threads and may have been forked inside a lock."""
+    """Reset the state of the child: it has no threads of the parent and may have been forked inside a lock."""
     global _lock, _local, _pool, _pool_size, _blas_limits
     _lock, _local = threading.RLock(), threading.local()
     _pool, _pool_size = None, 0
-    # limits in force at the fork are nobody's now; the next block puts the old counts back
+    # no block of the child owns the limits in force at the fork; the next block restores the old counts
     _blas_limits = []
 
 
@@ -99,7 +99,7 @@ def get_num_threads() -> int:
     if _requested is not None:
         return _requested
     for variable in ("RANDSMAP_NUM_THREADS", "OMP_NUM_THREADS"):
-        # OMP_NUM_THREADS may be a list, one entry a nesting level
+        # OMP_NUM_THREADS may be a list with one entry per nesting level
         text = os.environ.get(variable, "").split(",")[0].strip()
         if not text:
             continue
@@ -160,7 +160,7 @@ def parallel_for(task: Callable[..., object], calls: int | Sequence[tuple[Any, .
         futures = [pool.submit(work) for _ in range(n_threads - 1)]
     work()
     for future in futures:
-        if not future.cancel():  # not begun: the caller has already done everything
+        if not future.cancel():  # it has not begun: the caller has done all tasks
             future.result()
     if errors:
         raise errors[0]
@@ -178,7 +178,7 @@ def blas_threads(limit: int | None = None) -> Iterator[None]:
     Blocks opened by several threads at once do not undo one another: the lowest limit holds, and the counts found
     before the first block return after the last.
     """
-    if limit is None:  # to look for the number of cores takes longer than a small product
+    if limit is None:  # finding the number of cores takes longer than a small product
         limit = 1 if 1 in _blas_limits else get_num_threads()
     with _lock:
         _blas_limits.append(limit)

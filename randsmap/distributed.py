@@ -32,7 +32,7 @@ from randsmap.model._manifold import assembled, decoder_for, in_one_norm
 
 __all__ = ["fit", "fit_model", "from_npy", "inverse_transform", "score", "transform"]
 
-_BYTES = 1 << 27  # documented size of a part: a worker holds several
+_BYTES = 1 << 27  # size of a part in bytes, as documented; a worker holds several
 _FEWEST_ROWS = 8192  # fewest rows of a part: smaller ones are not worth a merge
 
 
@@ -105,7 +105,7 @@ def fit(decoder: Any, Y: Any, F: Any) -> Any:
         if reason is not None:
             raise ValueError(f"distributed.fit adds up parts: {reason}")
         parts = _tasks(_fitted, decoder, Y, F, range(0, len(F), F.chunks[0][0]))
-        # what a task returns must stay as it is
+        # the result of a task must not change
         merge = delayed(lambda one, other: copy.copy(one).merge(other), pure=False)
         # in pairs: workers merge side by side, and no worker receives the sums of all parts
         while len(parts) > 1:
@@ -238,7 +238,7 @@ def score(model: Any, X: Any, y: Any = None) -> float:
 
     Y, F = _in_parts(None, X) if y is None else _in_parts(X, y, "X and y")
     given = [F] if Y is None else [F, Y]
-    # coefficients not solved for yet are solved for here, not by each worker
+    # coefficients are solved for here, if they are not yet known, not by each worker
     _norms(model, *(each[:1].compute() for each in given))
     distances, sizes = np.concatenate(compute(*_tasks(_norms, model, *given)), axis=1)
     return -float(scaled_distances(distances, sizes, median_norm(sizes)).mean())
@@ -319,7 +319,7 @@ def _latents(Y):
     import dask.array as da
 
     if isinstance(Y, da.Array):
-        Y = _known(Y, "the latents").persist()  # read several times: they are computed once
+        Y = _known(Y, "the latents").persist()  # computed once, since they are read several times
     else:
         Y = da.from_array(np.asarray(Y), chunks=-1)
     if Y.ndim != 2:
@@ -331,7 +331,7 @@ def _in_parts(Y: Any, F: Any, names: str = "") -> tuple[Any, Any]:
     """Latents, if any, and fields in the same parts: about the chunks of F, but of useful size."""
     F = dask_fields(F)
     cells = math.prod(F.shape[1:])
-    unit = sum_rows(0, cells)  # of sums, which then do not depend on the parts
+    unit = sum_rows(0, cells)  # rows of one sum: the sums then do not depend on the parts
     rows = max(unit, min(max(_FEWEST_ROWS, *F.chunks[0]), _BYTES // max(1, 8 * cells)) // unit * unit)
     if Y is not None:
         Y = _latents(Y).rechunk({0: rows})
@@ -362,7 +362,7 @@ def _tasks(task: Callable[..., Any], estimator: Any, *arrays: Any) -> list[Any]:
     import dask.array as da
     from dask.delayed import delayed
 
-    # no look for tasks inside the estimator; pure=False: a key by content would hash it and all fields
+    # traverse=False: the estimator holds no tasks; pure=False: no hash of the estimator and all fields
     estimator = delayed(estimator, traverse=False)
     chunks = [X.to_delayed().ravel() if isinstance(X, da.Array) else X for X in arrays]
     return [delayed(task, pure=False)(estimator, *parts) for parts in zip(*chunks)]

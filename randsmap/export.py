@@ -30,7 +30,7 @@ _LARGEST_GRAPH = (1 << 31) - (1 << 20)  # bytes: protobuf's limit, less the name
 def _frozen(decoder: Any) -> Any:
     if isinstance(decoder, FrozenDecoder):
         return decoder
-    if isinstance(decoder, ManifoldModel):  # whatever its encoder: fields are decoded alone
+    if isinstance(decoder, ManifoldModel):  # the encoder is not used: an export only decodes
         decoder = getattr(decoder, "decoder_", None) or decoder
     if not hasattr(decoder, "freeze"):
         raise TypeError(f"decoder must be frozen, or have a method freeze(), got {type(decoder).__name__}")
@@ -279,7 +279,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
     numbers = dict(zip(_kernel.PARAMETERS, part("parameters")[0].tolist()))
     f = _functions(add, part, numbers["basis"], numbers["function"])
     bias, cells = np.array(part("bias")), part("constant_cells")
-    if cells is not None:  # exactly, to whatever the coefficients were rounded
+    if cells is not None:  # exact for coefficients of any precision
         bias[:, cells[0]] = part("constant_values")
     for name in filter(lambda name: part(name) is not None, ("coefficients", "factor", "start", "modes")):
         matrix = np.array(part(name))
@@ -307,7 +307,7 @@ def onnx(decoder: Any, path: str | os.PathLike[str]) -> None:
         make.make_tensor_value_info(name, double, size) for name, size in {**inputs, "field": ["n", *shape]}.items()
     ]
     graph = make.make_graph(nodes, "randsmap", ends[:-1], ends[-1:], constants)
-    # which onnxruntime 1.15 also reads
+    # onnxruntime 1.15 also reads this version
     model = make.make_model(graph, producer_name="randsmap", opset_imports=[make.make_opsetid("", 17)], ir_version=8)
     library.checker.check_model(model)
     write_atomically(path, lambda file: file.write(model.SerializeToString()))

@@ -42,7 +42,7 @@ def draw_gaussian_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _V
 def draw_orthogonal_frequencies(rng: Any, d: int, P: int, length_scale: Any) -> _Values:
     """Gaussian frequencies orthogonal in groups of d, as columns of (d, P): Haar directions, independent lengths."""
     groups = -(-P // d)
-    with blas_threads(1):  # the same bits for any number of threads
+    with blas_threads(1):  # bit-identical for any number of threads
         Q, R = np.linalg.qr(rng.standard_normal((groups, d, d)))
     Q *= np.sign(R.diagonal(axis1=1, axis2=2))[:, None, :]
     lengths = np.linalg.norm(rng.standard_normal((groups, d, d)), axis=1)
@@ -65,7 +65,7 @@ def draw_centers(rng: Any, X: _Values, P: int) -> _Values:
     """Sigmoid centres, uniform in the bounding box of the points X (paper App. D), as (P, d)."""
     low, high = X.min(axis=0), X.max(axis=0)
     u = rng.uniform(0.0, 1.0, (P, X.shape[1]))
-    # a convex combination does not overflow; its rounding may step over the side of a flat box
+    # a convex combination does not overflow, but rounding may leave a flat box
     return np.clip((1 - u) * low + u * high, low, high)
 
 
@@ -90,7 +90,7 @@ def check_frequency_range(low: float, high: float) -> tuple[float, float]:
 def check_latent_box(latent_box: Any, d: int) -> _Values:
     """A box of latent points given as (low, high), numbers or vectors, as (2, d)."""
     try:
-        low, high = np.asarray(latent_box) if hasattr(latent_box, "iloc") else latent_box  # of a table, its rows
+        low, high = np.asarray(latent_box) if hasattr(latent_box, "iloc") else latent_box  # the rows of a table
     except (TypeError, ValueError):
         expected = f"(low, high), two numbers or two vectors of length {d}"
         raise ValueError(f"latent_box must be {expected}, got {latent_box!r}") from None
@@ -140,7 +140,7 @@ _documented = partial(document, texts=_TEXTS)
 @_documented
 @estimator
 class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """A map scale * act(X @ weights_ + offsets_); a subclass has `draw`, and `_activation` if that is no cosine.
+    """A map scale * act(X @ weights_ + offsets_). A subclass has `draw`, and `_activation` unless it is the cosine.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class _RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEst
 
 
 def _block_rows(out):
-    """Rows of `out` of a task: enough to hide its cost (0.2 ms of work), few enough for the second-level cache."""
+    """Rows of `out` per task: enough to hide its overhead (0.2 ms of work), few enough for the second-level cache."""
     return max(1, (1 << 17) * len(out) // max(1, out.size))
 
 

@@ -146,7 +146,7 @@ def selection_losses(errors: _Values, sizes: _Values, reference: float) -> _Valu
     return np.where(sizes < SMALLEST_SHARE * reference, np.minimum(errors, 1), errors).mean(axis=1)
 
 
-# without arrays of squares or magnitudes; checked fields are below 1e140, so squares do not overflow
+# no arrays of squares or magnitudes; checked fields are below 1e140, so that squares do not overflow
 NORMS: dict[str, Callable[[_Values], _Values]] = {
     "l2": lambda X: np.sqrt(np.einsum("ij,ij->i", X, X)),
     "linf": lambda X: abs(np.maximum(X.max(axis=1), -X.min(axis=1))),

@@ -52,7 +52,7 @@ from randsmap.maps.frozen import is_image, load_image
 __all__ = ["load", "save"]
 
 FORMAT, VERSION = "randsmap model", 1
-# classes with `_state` that are no public names of the package -> their module
+# classes with `_state` that are not public -> their modules
 INNER = {
     "AffineInvariants": "invariants",
     "ErrorBar": "maps.error_bar",
@@ -142,13 +142,13 @@ def load(path: str | os.PathLike[str]) -> Any:
     {example}
     """
     path = expanded(path)
-    if os.path.isfile(path):  # a pipe is not waited for
+    if os.path.isfile(path):  # never wait for a pipe
         with open(path, "rb") as file:
             if is_image(file.read(8)):
                 return load_image(path)
     try:
         return _restored(*read_archive(path))
-    # a forged manifest may hold any value in any place: this is what its use raises
+    # errors of a forged manifest, which may hold any value in any place
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a valid model file: {error}") from error
 
@@ -172,14 +172,14 @@ class _Writer:
 
     def __init__(self):
         self.objects, self.arrays = [], {}
-        self._known = {}  # id -> place in the file, and the object, which keeps its id its own
+        self._known = {}  # id -> place in the file, and the object, so that no other object gets its id
 
     def add(self, value, path, depth):
         """Index of an object in the list; the objects that it refers to come before it."""
         name = type(value).__name__
         if type(value) is not storable_class(name):
             params = value.get_params(deep=False) if type(value) is getattr(randsmap, name, None) else {}
-            for key, part in params.items():  # the innermost that no file can hold is named
+            for key, part in params.items():  # the error names the innermost part that no file can hold
                 self._value(part, f"{path}{key}", depth + 1)
             what = f"{path.strip('.') or 'the model'} is of class {type(value).__module__}.{name}"
             held = "it holds estimators of randsmap, but no ConservativeRegressor"
@@ -188,12 +188,12 @@ class _Writer:
         if id(value) in self._known:
             return self._known[id(value)][0]
         params = value.get_params(deep=False) if isinstance(value, BaseEstimator) else {}
-        # of batches the solution is stored instead of the sums
+        # for batches the solution is stored instead of the sums
         stored = value.storable() if hasattr(value, "storable") else value
         entry = {"class": name}
         for part, values in (("params", params), ("state", self._state(stored, path, params))):
             entry[part] = values and {k: self._value(v, path + k, depth) for k, v in values.items()}
-        if entry["state"] is not None:  # after the parts: one that no file can hold is named first
+        if entry["state"] is not None:  # after the parts, so that an error names a part first
             check_state(stored)
         self._known[id(value)] = len(self.objects), (value, stored)
         self.objects.append(entry)
@@ -218,7 +218,7 @@ class _Writer:
             raise TypeError(f"{path} is nested too deeply for a model file")
         if isinstance(value, np.generic) and value.dtype.kind in "biufU":
             value = float(value) if value.dtype.kind == "f" else value.item()
-        elif isinstance(value, numbers.Real) and not isinstance(value, (bool, np.generic)):  # also fractions
+        elif isinstance(value, numbers.Real) and not isinstance(value, (bool, np.generic)):  # fractions too
             value = int(value) if isinstance(value, numbers.Integral) else float(value)
         if value is None or type(value) in (bool, int, str):
             return value
@@ -226,10 +226,10 @@ class _Writer:
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, (np.random.RandomState, np.random.Generator)):
             return None
-        if hasattr(value, "__array__") and not isinstance(value, (np.memmap, np.ma.MaskedArray)):  # also labelled
+        if hasattr(value, "__array__") and not isinstance(value, (np.memmap, np.ma.MaskedArray)):  # labelled arrays too
             value = np.asarray(value)
             value = np.array(value.tolist()) if value.dtype.kind == "O" else value
-        if type(value) is np.ndarray and value.dtype.char in "Ug":  # as what they hold
+        if type(value) is np.ndarray and value.dtype.char in "Ug":  # strings and long doubles by their values
             value = value.tolist() if value.dtype.char == "U" else value.astype(float)
         if type(value) in (np.ndarray, np.memmap):
             if value.dtype.newbyteorder("<").str not in DTYPES:
@@ -245,7 +245,7 @@ class _Writer:
 
 # -- A manifest to objects -------------------------------------------------------------------------
 def _restored(manifest, arrays):
-    """The last object of a manifest that may be forged."""
+    """The last object of a manifest, which may be forged."""
     if manifest["format"] != FORMAT:
         raise ValueError(f"its format is {manifest['format']!r}, not {FORMAT!r}")
     if manifest["version"] != VERSION or type(manifest["version"]) is not int:
@@ -321,7 +321,7 @@ def _restored_value(value, objects, arrays):
 
 
 # -- The bytes of a file: an archive with one digest -----------------------------------------------
-# what an array may hold; bytes in the file are little-endian
+# types of arrays; bytes in the file are little-endian
 DTYPES = ("|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8")
 # JSON takes about 30 times its bytes as objects, a zip directory about 10 times: numbers in bulk are arrays
 MANIFEST_BYTES = 4 << 20
@@ -349,7 +349,7 @@ def write_archive(file: BinaryIO, manifest: Mapping[str, Any], arrays: Mapping[s
 def _member(name: str, size: int) -> zipfile.ZipInfo:
     """A member's description without time, system or user: equal models have equal files."""
     member = zipfile.ZipInfo(name)
-    member.file_size = size  # decides on the zip64 form
+    member.file_size = size  # this size selects the zip64 form
     member.create_system, member.external_attr = 3, 0o100644 << 16
     return member
 

@@ -54,9 +54,9 @@ SEQUENTIAL_COLORS = "viridis"
 _CYCLIC_COLORS = "twilight"
 _DIVERGING_COLORS = "RdBu_r"
 _OBSTACLE_COLOR = "0.55"
-# of Okabe and Ito, which the colour-blind can tell apart
+# colours of Okabe and Ito, which colour-blind readers can distinguish
 _TRUTH_COLOR, _DECODED_COLOR, _ALARM_COLOR = "0.6", "#0072B2", "#D55E00"
-MOST_POINTS = 2000  # of a picture: more only cover one another
+MOST_POINTS = 2000  # points in a picture: more would cover each other
 
 _COMPARED = ("reference", "decoded", "error")
 
@@ -796,7 +796,7 @@ def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
     truth = fields["truth"]
     errors = {name: abs(field - truth) for name, field in fields.items() if field is not truth}
     high = max(error[~hidden].max(initial=0) for error in errors.values())
-    high = high if high > 1e-280 else 1.0  # no error: a logarithmic scale needs a number all the same
+    high = high if high > 1e-280 else 1.0  # even without errors a logarithmic scale needs a positive number
     shown = truth[~hidden]
     style = {"vmin": min(shown.min(initial=0), 0), "vmax": shown.max(initial=0) or 1}
     error_style = {"cmap": "magma", "norm": log_colors(high / 1e3, high)}
@@ -808,7 +808,7 @@ def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
     for (name, field), left, right in zip(fields.items(), axes[::2], axes[1::2]):
         drawn = _draw_panel(left, field, name if name in errors else _COMPARED[0], hidden, extent, text, **style)
         if name in errors:
-            # values below the scale get its lowest colour, not a hole
+            # values below the scale get its lowest colour instead of a hole
             error = np.maximum(errors[name], high / 1e3)
             drawn_error = _draw_panel(right, error, "absolute error", hidden, extent, text, **error_style)
     for ax in axes if extent is not None else ():
@@ -873,7 +873,7 @@ def _label_lowest(axes, n_columns, name):
 
 
 def _several_axes(ax, count, size, at_least=None):
-    """`count` axes: those given (one for all if `at_least` is 1), or those of a new figure."""
+    """`count` axes: those given (one Axes for all if `at_least` is 1), or those of a new figure."""
     if ax is None:
         return list(new_figure(size).subplots(1, count))
     axes = list(np.ravel(np.asarray(ax, dtype=object)))
@@ -1031,7 +1031,7 @@ def plain(text: str) -> str:
 
 
 def _cells(positions, n_cells):
-    """Where the cells of a line are, and what that is called."""
+    """Positions of the cells of a line, and the label of the axis."""
     if positions is None:
         return np.arange(n_cells, dtype=float), "cell"
     return _ascending(positions, "positions", n_cells), "position x"
@@ -1053,7 +1053,7 @@ def plain_decades(axis: Any, count: int = 8) -> None:
 
 def _make_logarithmic(ax, which, values):
     """The x or y axis, on which these values are drawn."""
-    if len(values) and values.min() == values.max():  # the axis would be a point
+    if len(values) and values.min() == values.max():  # the axis would have length 0
         ax.set(**{f"{which}lim": (values[0] / 10, values[0] * 10)})
     ax.set(**{f"{which}scale": "log"})
     plain_decades(getattr(ax, f"{which}axis"))
@@ -1107,7 +1107,7 @@ def plot_shape(shape: Any) -> tuple[int, ...]:
 
 def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArray[np.float64]]:
     """Single fields for plotting, by name: lines (n_cells,) or planes (ny, nx), all of one shape, or an error."""
-    if shape is None:  # that of the first array of two axes
+    if shape is None:  # the shape of the first array of two axes
         shapes = [tuple(length for length in np.shape(field) if length != 1) for field in fields.values()]
         shape = next((own for own in shapes if len(own) == 2), None)
     arrays = {name: _plot_array(field, name, shape) for name, field in fields.items()}
@@ -1120,7 +1120,7 @@ def plot_arrays(fields: Mapping[str, Any], shape: Any = None) -> dict[str, NDArr
 
 def _plot_array(field, name, shape):
     rows, layout = flattened(field, name)
-    array = np.asanyarray(rows).reshape(-1, *layout.shape)  # a masked array stays one, so that it is refused
+    array = np.asanyarray(rows).reshape(-1, *layout.shape)  # a masked array stays one, so that the check refuses it
     if not array.size:
         raise ValueError(f"{name} must have cells, got shape {array.shape}")
     own = plot_shape(array.shape or (1,))

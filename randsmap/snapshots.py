@@ -165,7 +165,7 @@ def read_labels(path: Path, n: int, *, key: str | None = None) -> Any:
     return labels
 
 
-# formats of several arrays with names
+# formats with several named arrays
 HAVE_NAMES = (".npz", ".mat", ".h5", ".hdf5", ".jld2", ".nc", ".nc4", ".zarr")
 _NUMERIC = "buif"  # kinds of NumPy's types that are numbers
 _WRITTEN = (".npy", ".npz", ".mat", ".csv", ".txt", ".h5", ".hdf5")
@@ -239,19 +239,19 @@ def _reader(path: Path) -> Callable[..., Any]:
 
 
 def _start(path: Path) -> bytes:
-    """The first bytes of a file; no such file, a folder, no permission: as Python says it."""
+    """The first bytes of a file. Python's errors for a missing file, a folder and missing permission."""
     with open(path, "rb") as file:
         return file.read(4096)
 
 
 # what stands next to "data" in files of SciPy, PyData, anndata, MATLAB and Octave that hold a sparse matrix
 _SPARSE = [two.split() for two in ("indices indptr", "row col", "offsets shape", "coords shape", "ir jc", "ridx cidx")]
-# kinds of arrays next to which another one is read without a word, since they hold no fields
+# kinds of arrays that hold no fields: another array next to them is read without a message
 _NO_FIELDS = {*"char string sq_string labels function function_handle datetime duration categorical".split()}
 
 
 def _chosen(arrays: Mapping[str, Any], key: str | None, path: Path) -> str:
-    """The name of the array that is meant, of all names with their shapes, or in words why they are no real numbers."""
+    """The name of the array to read. `arrays`: name -> shape, or the reason why it is no array of real numbers."""
     prefixes = [name.removesuffix("data") for name in arrays if name.endswith("data")]  # S/ of S/data, a_ of a_data
     for at in [at for at in prefixes if any({at + a, at + b} <= arrays.keys() for a, b in _SPARSE)]:
         if not at:
@@ -301,7 +301,7 @@ def _as_value_error(path: Path, what: str) -> Iterator[None]:
 
 
 def _native(array: NDArray[Any]) -> NDArray[Any]:
-    """In this machine's order of bytes."""
+    """The array in this machine's order of bytes."""
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
@@ -319,7 +319,7 @@ def _read_npz(path: Path, key: str | None, kinds: str = _NUMERIC) -> NDArray[Any
     with _as_value_error(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
         arrays = {}
-        for name, member in members.items():  # of all arrays the headers alone are read
+        for name, member in members.items():  # only the headers of the arrays are read
             with archive.open(member) as file:
                 shape, dtype = check_npy_header(file, archive.getinfo(member).file_size)
                 words = dtype.name + " labels" * (dtype.kind in "USMm" and len(shape) < 2)
@@ -404,7 +404,7 @@ def _refuse_missing(h5py: Any, path: Path, node: Any) -> None:
 
 
 def _missing_sources(h5py: Any, path: Path, node: Any) -> Iterator[str]:
-    """What a virtual array of HDF5 refers to and is not there: its fill value stands in its place, without a word."""
+    """The missing files of a virtual array of HDF5, which returns its fill value instead without a message."""
     for source in node.virtual_sources() if node.is_virtual else []:
         name, key = source.file_name, source.dset_name
         own = [name, os.path.basename(name)] if os.path.isabs(name) else [name]
@@ -413,7 +413,7 @@ def _missing_sources(h5py: Any, path: Path, node: Any) -> Iterator[str]:
         if place is not None:
             with h5py.File(place, "r") as file:
                 yield from _missing_sources(h5py, place, file[key]) if key in file else [f"{name}/{key}"]
-        elif "%" not in name:  # not a pattern, of which the array has as many rows as there are files
+        elif "%" not in name:  # not a pattern: the array of a pattern has as many rows as there are files
             yield name
 
 
@@ -436,7 +436,7 @@ def _read_netcdf(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
         options = {"mask_and_scale": False, "decode_timedelta": False}
         try:
             if _start(path).startswith(_HDF5):
-                with suppress(ImportError):  # of what netCDF4 alone reads this is not known
+                with suppress(ImportError):  # unknown for files that only netCDF4 reads
                     h5py = installed("h5py", path, "files")
                     with h5py.File(path, "r") as file:
                         file.visititems(lambda _, node: _refuse_missing(h5py, path, node))
@@ -479,7 +479,7 @@ def _read_zarr(path: Path, key: str | None, kinds: str = _NUMERIC) -> Any:
                 continue
             for name, array in group.arrays():
                 own = array.attrs.get("_FillValue", array.fill_value or None)
-                if not isinstance(own, str):  # of format 3, which xarray decodes
+                if not isinstance(own, str):  # format 3, which xarray decodes
                     groups[at].variables[name].attrs["_FillValue"] = own
         if key in others or not any(map(len, groups.values())):
             return plain(node[_chosen(_described({name: node[name] for name in others}, kinds), key, path)])
@@ -521,7 +521,7 @@ def _variable(groups: Mapping[str, Any], others: dict[str, str], key: str | None
         for at, group in groups.items()
         for name, array in (group.data_vars if key is None else {**group.coords, **group.data_vars}).items()
     }
-    if key is not None and kinds == _NUMERIC:  # dates as the numbers that the file has
+    if key is not None and kinds == _NUMERIC:  # dates as the numbers in the file
         found |= {name: _as_stored(array) for name, array in found.items() if " since " in _units(array)}
     try:
         array = physical(found[_chosen(_described(found, kinds) | others, key, path)].load())
@@ -558,7 +558,7 @@ _UNWRITTEN = {
 def _physical(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: Any = None) -> NDArray[Any]:
     """The physical values, in float64 if they are packed; NaN where they are missing, not valid or `unwritten`."""
     given = {name: np.ravel(value) for name, value in attributes.items() if name in _PACKING}
-    if unwritten is not None and unwritten == unwritten and unwritten:  # 0 is a value
+    if unwritten is not None and unwritten == unwritten and unwritten:  # 0 is a valid value
         given["unwritten"] = np.ravel(unwritten)
     unsigned = str(given.pop("_Unsigned", np.array([""])).astype(str)[0]).lower()
     integers = values.dtype.kind in "iu"
@@ -568,7 +568,7 @@ def _physical(values: NDArray[Any], attributes: Mapping[str, Any], unwritten: An
         if numbers.dtype.kind not in "buif" or len(numbers) != 1 + (name == "valid_range") and name != "missing_value":
             raise ValueError(f"its attribute {name} is {attributes[name]!r}, expected a number")
         if integers and numbers.dtype.kind in "iu" and name not in ("scale_factor", "add_offset"):
-            given[name] = numbers.astype(values.dtype)  # -1 is 255 of unsigned bytes
+            given[name] = numbers.astype(values.dtype)  # unsigned bytes: -1 is 255
     missing, result = np.zeros(values.shape, bool), values
     for fill in [fill for name in ("_FillValue", "missing_value", "unwritten") for fill in given.get(name, ())]:
         if values.dtype.kind == "f" and (4 in (values.itemsize, fill.itemsize) or abs(fill) > 1e10):  # 1e20 in float32
@@ -626,10 +626,10 @@ def _equal_sums(F: NDArray[Any], axis: int) -> bool:
 
 
 def _evidence_of_smoothness(F: NDArray[Any]) -> str | None:
-    # shares of the squared differences of two lines drawn at random: with these no data set of `randsmap.datasets`
+    # limits, relative to the squared differences of two random lines: with these no data set of `randsmap.datasets`
     # looks transposed, and the transposes of travelling and growing bumps do (tests/test_snapshots.py)
     smooth, rough = 0.05, 0.5
-    at = np.unique(np.linspace(0, len(F) - 2, 200).astype(int))  # read from a large file in a second
+    at = np.unique(np.linspace(0, len(F) - 2, 200).astype(int))  # this sample is read from a large file in a second
     rows, following = np.asarray(F[at], float), np.asarray(F[at + 1], float)
     # mean squared distances of two rows, and of two columns, at random
     of_rows, of_columns = 2 * rows.var(axis=0).sum(), 2 * rows.var(axis=1).sum()

@@ -43,7 +43,7 @@ def as_array(
         few = f"{min_rows} row(s)" if array.shape[0] < min_rows else f"{min_columns} column(s)"
         raise ValueError(f"{name} must have at least {few}, got shape {array.shape}")
     array = np.ascontiguousarray(array)
-    array = array if array.flags.aligned else array.copy()  # compiled loops may not read it
+    array = array if array.flags.aligned else array.copy()  # compiled loops need aligned numbers
     check_finite(array, name)
     return array
 
@@ -81,21 +81,21 @@ def validate_data(estimator: Any, X: Any, *, reset: bool, min_samples: int | Non
 
 
 def _note_columns(estimator: Any, X: Any, valid: _Values, reset: bool, name: str) -> None:
-    """Set `n_features_in_` and `feature_names_in_`, or compare with them; labels that are no text are also names."""
+    """Set `n_features_in_` and `feature_names_in_`, or compare `X` with them. Labels other than text count as names."""
     index = index_of(X, -1)
     names = index if index is not None and comparable(index)[0] != "range" else None
     known = getattr(estimator, "feature_names_in_", ())
     if names is not None and not reset and len(known) == valid.shape[1]:
-        what = "The feature names should match those that were passed during fit"  # as scikit-learn says it
+        what = "The feature names should match those that were passed during fit"  # scikit-learn's words
         here = list(map(str, names))
         if isinstance(X, Table) and not any(a != b and a in known for a, b in zip(here, known)):
             others = [f"{a!r} for {b!r}" for a, b in zip(here, known) if a != b]
-            if others:  # a text may call its columns otherwise
+            if others:  # in a text file the names of columns may differ
                 warn_caller(f"{name} has other column names than in fit, used by position: {', '.join(others[:3])}")
             return
         _check_index(np.array(here), known, f"{what}: {name} has other columns")
         return
-    of_others = hasattr(X, "columns") and not hasattr(X, "iloc")  # polars' and the like
+    of_others = hasattr(X, "columns") and not hasattr(X, "iloc")  # a data frame of polars or another package
     if reset and not of_others:  # scikit-learn would look for the data frames of each package that is installed
         estimator.n_features_in_ = valid.shape[1]
         vars(estimator).pop("feature_names_in_", None)
@@ -124,7 +124,7 @@ def check_columns(names: Any, whose: str, **arrays: Any) -> None:
 def check_beside(X: Any, others: Mapping[str, Any], known: Any = None, invariants: Any = None) -> None:
     """ValueError if arrays, by their names, have other labels than the points X, the columns of fit or `invariants`."""
     if all(each is None or type(each) is np.ndarray for each in (X, *others.values())):
-        return  # without labels one row must cost microseconds
+        return  # fast path: one row without labels takes microseconds
     check_samples(X=X, **others)
     V, values = others.get("V"), others.get("invariant_values")
     check_columns(index_of(X, -1), "X", V=V)
@@ -175,7 +175,7 @@ def check_samples(**arrays: Any) -> None:
 def _check_index(index: Any, theirs: Any, what: str) -> None:
     if index is not None and theirs is not None:
         (kind, here), (their_kind, there) = comparable(index), comparable(theirs)
-        if {here.dtype.kind, there.dtype.kind} == {"i", "f"}:  # such as numbers of rows and times
+        if {here.dtype.kind, there.dtype.kind} == {"i", "f"}:  # such as row numbers and times
             kind = "range"
         check_equal(here, there, what, (kind, their_kind))
 
@@ -207,7 +207,7 @@ _ADVICE = {
 def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
     expected = f"{name} must be an array of real numbers"
     for where, value in np.ndenumerate(array):
-        if value is None or type(value).__name__ == "NAType":  # of pandas; it has no float, and None would be NaN
+        if value is None or type(value).__name__ == "NAType":  # pandas' NA has no float; None would become NaN
             what = "None" if value is None else "NA"
             raise ValueError(f"{name} must be finite, got {what}, a missing value, at {where}")
         if isinstance(value, (str, bytes)):
@@ -215,7 +215,7 @@ def _from_objects(array: NDArray[Any], name: str) -> NDArray[Any]:
         if isinstance(value, np.generic) and value.dtype.kind in _ADVICE:  # NumPy would drop the unit
             raise ValueError(f"{expected}, got {value!r} at {where}{_ADVICE[value.dtype.kind]}")
     try:
-        numbers = np.array(array.tolist())  # integers and booleans stay what they are
+        numbers = np.array(array.tolist())  # integers and booleans keep their type
         return numbers if numbers.dtype.kind in "iub" else array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise type(error)(f"{expected}: {error}") from None
@@ -240,7 +240,7 @@ def refuse_unreadable(X: Any, name: str) -> None:
     if masked:
         remedy = "give them values, for example with X.filled(0.0)"
         raise ValueError(f"{name} has {masked} masked value(s), which are no numbers: {remedy}")
-    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # xarray's have None in memory
+    if hasattr(X, "__dask_graph__") and X.__dask_graph__() is not None:  # None: an array of xarray in memory
         what = f"a dask {type(X).__name__}, which would be loaded whole: randsmap.distributed has fit, fit_model"
         remedy = "transform, inverse_transform and score for dask arrays; compute() loads one that fits in memory"
         raise TypeError(f"{name} is {what}, {remedy}")
@@ -280,7 +280,7 @@ def in_domain(X: _Values) -> bool:
     if X.size <= 16:  # Python adds so few numbers faster than NumPy
         return sum(map(abs, X.ravel().tolist())) <= LARGEST
     x = X.ravel()
-    # without the threads of BLAS, which would keep a core busy for 0.1 s after the call
+    # not by BLAS, whose threads would keep a core busy for 0.1 s after the call
     return bool(np.einsum("i,i->", x, x) <= LARGEST**2)
 
 
@@ -339,7 +339,7 @@ def check_out(
         raise ValueError(f"out must have shape {shape}, got {out.shape}")
     if not out.flags.carray:
         raise ValueError(f"out must be C-contiguous, aligned and writeable, got flags\n{out.flags}")
-    if out.base is not None:  # writing to a map of a file may end the process where the disk is full
+    if out.base is not None:  # on a full disk, writing to a mapped file may end the process
         reserve(out)
     return out
 

@@ -17,7 +17,7 @@ import numpy as np
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _ignored: ContextVar[bool] = ContextVar("extrapolation_ignored", default=False)
-# Whether `predict` need not look for points far away: a built-in method, since one decoded row takes microseconds
+# True while `predict` omits the check for extrapolation. A built-in method is fast: one decoded row takes microseconds
 extrapolation_is_ignored = _ignored.get
 
 
@@ -47,7 +47,7 @@ def installed(package: str, what: Any, extra: str = "") -> Any:
     """A package that only `what` needs; ImportError that says what to install. PyInstaller does not follow it."""
     try:
         return import_module(package)
-    except ImportError as error:  # which may be broken
+    except ImportError as error:  # the package is missing or broken
         remedy = f"'randsmap[{extra}]', or {package} alone" if extra else package
         raise ImportError(f"{what} needs the package {package}: pip install {remedy} ({error})") from None
 
@@ -82,9 +82,9 @@ def public(module: dict[str, Any]) -> None:
 
 
 def _quiet_in(owner: Any, name: str) -> Any:
-    """What `owner` has under this name, replaced there by its quiet form if it is public."""
+    """The attribute of `owner` with this name; a public function is replaced by its quiet form."""
     thing = vars(owner)[name]
-    inner = getattr(thing, "__func__", getattr(thing, "fn", thing))  # of class methods and scikit-learn's available_if
+    inner = getattr(thing, "__func__", getattr(thing, "fn", thing))  # class methods, scikit-learn's available_if
     if name.startswith("_") or not inspect.isfunction(inner) or hasattr(inner, "_is_quiet"):
         return thing
     made = quiet(inner)

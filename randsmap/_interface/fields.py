@@ -66,7 +66,7 @@ class FieldShape:
         shape = np.shape(V)
         self.compare(V, name, samples=len(shape) > 1 and shape != self.shape)
         if len(self.shape) > 1 and shape[-len(self.shape) :] == self.shape and len(shape) <= len(self.shape) + 1:
-            return np.asarray(V).reshape(*shape[: -len(self.shape)], self.n_cells)  # also of no rows
+            return np.asarray(V).reshape(*shape[: -len(self.shape)], self.n_cells)  # V may have no rows
         return V
 
     def cells(self, cells: Any, name: str = "cells") -> Any:
@@ -132,14 +132,14 @@ class FieldShape:
             self.metadata.compare(given.metadata, name, (self.shape, given.shape), whose)
 
     def _restore(self) -> None:
-        """ValueError if what a model file holds is no shape."""
+        """ValueError if the values of a model file are no shape."""
         if type(self.shape) is not tuple or not all(type(n) is int and n > 0 for n in self.shape):
             raise ValueError(f"it must be a tuple of positive integers, got {self.shape!r}")
         if math.prod(self.shape) != self.n_cells:
             raise ValueError(f"fields of shape {self.shape} do not have {self.n_cells} cells")
 
 
-# what a model file holds of the fields of an estimator
+# attributes of an estimator's fields that a model file holds
 FIELD_STATE = {"_field_shape": Part(FieldShape, M="M")}
 
 
@@ -199,10 +199,10 @@ def field_rows(estimator: FieldOutputMixin, X: Any, *, reset: bool = False, name
 
 
 def _sizes(rows: Any) -> NDArray[np.float64]:
-    """Sums of the magnitudes of the fields (n, M) that are not 0, of a hundred from the first to the last."""
+    """Sums of the magnitudes of up to 100 fields, evenly spread over the rows (n, M), without zeros."""
     if not hasattr(rows, "shape") or not len(rows.shape):
         return np.zeros(0)
-    # the columns of a file would be read whole for rows that lie apart
+    # a file that is stored by columns would be read whole for spread rows
     step = -(-len(rows) // 100) or 1 if not isinstance(rows, np.ndarray) or rows.flags.c_contiguous else 1
     some = np.asarray(rows[::step][:100])
     if some.ndim != 2 or some.dtype.kind not in "buif":

@@ -41,7 +41,7 @@ class Labels:
         coords = [
             (name, along, *_stored(values), _as_json(attrs))
             for name, along, values, attrs in found
-            if dims[0] not in along  # of these samples, which others do not have
+            if dims[0] not in along  # coordinates of the samples do not apply to other samples
         ]
         table = is_table(X)
         name = None if table else getattr(X, "name", None)
@@ -86,7 +86,7 @@ class Labels:
             if key is None:
                 continue
             their_axes, their_kind, there, index = theirs[key]
-            # next to an index, other coordinates need not be the same: they may be measured
+            # along an axis with an index, other coordinates may differ: they may be measured values
             if len(keys) == 1 and not index and all((axis,) in indexed for axis in axes):
                 continue
             if isinstance(key, str) and (axes != their_axes or here.shape != there.shape):
@@ -94,7 +94,7 @@ class Labels:
             check_equal(here, there, f"{name} has other labels along {keys[0]!r} than {whose}", (kind, their_kind))
 
     def _restore(self) -> None:
-        """ValueError if what a model file holds is not as `of` makes it."""
+        """ValueError if the values of a model file cannot be a result of `of`."""
         dims, texts = self.dims, [self.attrs, *(entry[-1] for entry in self.coords)]
         words = [*texts, self.name or "", *(w for name, along, kind, *_ in self.coords for w in (name, kind, *along))]
         valid = type(dims) is tuple and {str} == {*map(type, (*dims, *words))}
@@ -117,7 +117,7 @@ def axes_of(X: Any) -> tuple[tuple[str, ...], list[tuple[str, tuple[str, ...], A
     for name, coordinate in getattr(X, "coords", {}).items():  # a Variable of xarray has none
         values = coordinate.to_index() if coordinate.ndim == 1 else coordinate.values
         if name not in coordinate.dims and hasattr(X.indexes.get(name), "levels"):
-            values = None  # its values are in the index of its dimension
+            values = None  # the index of the dimension has these values
         coords.append((str(name), tuple(map(str, coordinate.dims)), values, coordinate.attrs))
     return tuple(map(str, X.dims)), coords
 
@@ -170,7 +170,7 @@ def _stored(values: Any) -> tuple[str, Any]:
 
 
 def _parts_of(values: Any) -> tuple[str, list[tuple[Any, Any, Any]]] | None:
-    """The kind and (name, index, places in it) of the indexes that one of pandas is made of; None if of none."""
+    """(kind, [(name, index, positions)]) of the parts of a compound index of pandas; None for a simple index."""
     if hasattr(values, "levels"):
         return "levels", list(zip(values.names, values.levels, values.codes))
     if hasattr(values, "categories"):
@@ -182,7 +182,7 @@ def _parts_of(values: Any) -> tuple[str, list[tuple[Any, Any, Any]]] | None:
 
 
 def _restored(kind: str, values: Any) -> Any:
-    """The index or the array, flat for text, of what `_stored` gave."""
+    """The index or the array (flat for text) from the result of `_stored`."""
     if kind in ("", "range"):
         return values
     if kind == "str":
@@ -205,7 +205,7 @@ def _restored(kind: str, values: Any) -> Any:
 
 
 def _is_stored(kind: str, values: Any, ndim: int) -> bool:
-    """False if `_stored` does not give this kind of values for a coordinate of so many axes."""
+    """True if `_stored` can return values of this kind for a coordinate with this number of axes."""
     try:
         again, stored = ("level", ()) if kind == "level" else _stored(_restored(kind, values))
         if again != kind.replace("range", "") or type(stored) is not type(values):
@@ -233,7 +233,7 @@ def _flat(kind: str, values: Any) -> NDArray[Any]:
 
 
 def _chosen(kind: str, values: Any, codes: NDArray[np.int64]) -> NDArray[Any]:
-    """The labels at these places; -1 is that of a missing one."""
+    """The labels at these places; -1 stands for a missing label."""
     labels = _flat(kind, values)
     if len(codes) and codes.min() < 0:
         labels = np.append(labels, "nan" if labels.dtype.kind == "U" else np.nan)
@@ -241,13 +241,13 @@ def _chosen(kind: str, values: Any, codes: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _by_cells(labels: Labels) -> Iterator[tuple[list[Any], tuple[int, ...], str, NDArray[Any]]]:
-    """(keys, axes, kind, values) of each coordinate and level; keys are its name and, of an index, its axis."""
+    """(keys, axes, kind, values) of each coordinate and level; keys are the name and, for an index, the axis."""
     for name, dims, kind, values, _ in labels.coords:
         axes = tuple(labels.dims.index(dim) - 1 for dim in dims)
         parts = values if kind == "levels" else [(name, kind, values, None)] * (kind != "level" and dims != ())
         names = [part[0] for part in parts]
         for i, (key, inner, part, codes) in enumerate(parts):
-            key = key if names.count(key) == 1 else f"{name} level {i}"  # of levels without names
+            key = key if names.count(key) == 1 else f"{name} level {i}"  # levels without names
             found = _flat(inner, part) if codes is None else _chosen(inner, part, codes)
             yield [key, (axes, i, len(parts))][: 1 + (dims == (name,))], axes, inner, found
 
@@ -263,7 +263,7 @@ def check_equal(here: NDArray[Any], there: NDArray[Any], what: str, kinds: tuple
     both = {here.dtype.kind, there.dtype.kind}
     if here.shape != there.shape:  # the shapes are checked elsewhere
         return
-    counted = "range" in kinds or both == {"i", "U"}  # integers next to names may be of a part of what was counted
+    counted = "range" in kinds or both == {"i", "U"}  # integers may be the row numbers of a subset
     if counted and not np.array_equal(*np.sort([here, there])):
         return
     if "f" in both and not both - set("iuf"):

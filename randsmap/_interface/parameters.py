@@ -39,7 +39,7 @@ class Parameter:
     shown: str = ""  # the type in the documentation; "": made from the attributes above
     default: Any = _REQUIRED
     kw_only: bool = True  # the constructor takes it by name alone
-    of_columns: bool = False  # it has an entry for each column of X, or is an estimator, or several, of these columns
+    of_columns: bool = False  # it has an entry for each column of X, or holds estimators for these columns
     text: str = ""  # what it means: sentences, which `estimator` takes from the docstring
 
     @property
@@ -99,8 +99,8 @@ def estimator(cls: type[_Class]) -> type[_Class]:
     texts, attributes = _entries(sections.get("Parameters", "")), _entries(sections.get("Attributes", ""))
     declared = {name: value for name, value in vars(cls).items() if isinstance(value, Parameter)}
     for name in declared:
-        delattr(cls, name)  # instances have it
-    for base in cls.__mro__[1:]:  # those of the nearest bases first
+        delattr(cls, name)  # an instance attribute
+    for base in cls.__mro__[1:]:  # the nearest bases first
         for name, inherited in vars(base).get("_parameters", {}).items():
             if hasattr(cls, name):
                 continue
@@ -124,7 +124,7 @@ def _make_constructor(cls: Any) -> None:
         annotations = filter(None, (inspect.get_annotations(base).get(name) for base in cls.__mro__))
         default = {} if declared.default is _REQUIRED else {"default": declared.default}
         fields.append((name, next(annotations), field(kw_only=declared.kw_only, **default)))
-    made: Any = make_dataclass(cls.__name__, fields, repr=False, eq=False)  # its constructor is what is needed
+    made: Any = make_dataclass(cls.__name__, fields, repr=False, eq=False)  # only its constructor is used
     cls.__init__ = made.__init__
     cls.__init__.__module__ = cls.__module__
     cls.__repr__ = _in_short
@@ -156,7 +156,7 @@ def option_of(cls: Any, name: str) -> dict[str, Any]:
 
 
 def _entries(section: str) -> dict[str, tuple[str, str]]:
-    """(what follows the name, lines below) of each entry of a section, by name."""
+    """{name: (rest of the line with the name, lines below)} of the entries of a section."""
     found = re.findall(r"^(\w+)(.*)\n((?:(?: .*)?\n)*)", section.partition("-\n")[2] + "\n", re.M)
     return {name: (rest, lines.rstrip()) for name, rest, lines in found}
 
@@ -181,7 +181,7 @@ def document(thing: _Documented, texts: Mapping[str, str]) -> _Documented:
     things: list[Any] = [thing]
     if isinstance(thing, type):
         members = list(vars(thing).values())
-        things += filter(inspect.isfunction, [*members, *map(inspect.unwrap, members)])  # and what decorators wrap
+        things += filter(inspect.isfunction, [*members, *map(inspect.unwrap, members)])  # and functions in decorators
     lines = re.compile(r"^( *)((?:\{(?:" + "|".join(texts) + r")\} ?)+)$", re.M)
 
     def filled(line: re.Match[str]) -> str:

@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Any
 
-# names, and their guides in docs
+# related names, and their guides in docs
 RELATED = [
     ("AutoDecoder RANDSMAPDecoder RFNNDecoder KernelDecoder DoubleDiffusionMapsDecoder KNNDecoder BlendedDecoder "
      "ConservativeRegressor", "decoders guarantees errors embedding"),

@@ -22,9 +22,9 @@ try:
 except ImportError:  # Windows, where a file that is open cannot be removed
     fcntl = None  # type: ignore[assignment]
 
-# errors of a full disk, a quota and a limit of the process; a failed write has no file name
+# errors of a full disk, a quota and a limit of the process; the errors of writes have no file name
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
-# what posix_fallocate raises where the file system cannot reserve
+# errors of posix_fallocate on a file system that cannot reserve space
 _CANNOT_RESERVE = (errno.EINVAL, errno.ENODEV, errno.ENOSYS, errno.EOPNOTSUPP)
 PathLike = str | os.PathLike[str]
 CHUNK = 1 << 20  # bytes that are read or written at a time: they stay in cache
@@ -51,13 +51,13 @@ def writable_target(path: PathLike) -> Path:
     """The file that a write to `path` makes or replaces: the last of a chain of links; OSError if that is forbidden."""
     path = expanded(path)
     stream = is_stream(path)
-    target = path if stream else Path(os.path.realpath(path))  # a pipe's target is no path
+    target = path if stream else Path(os.path.realpath(path))  # the target of a pipe is no path
     if not target.parent.is_dir():
         raise FileNotFoundError(f"folder {target.parent} does not exist, to write {path}")
     if target.is_dir():
         raise IsADirectoryError(f"{path} is a folder, expected the name of a file")
     for place in [target] if stream else [target, target.parent]:
-        with contextlib.suppress(FileNotFoundError):  # a new file; a loop of links is an error
+        with contextlib.suppress(FileNotFoundError):  # the file is new; a loop of links raises another error
             # os.access grants everything to the superuser
             if not os.stat(place).st_mode & 0o222 or not os.access(place, os.W_OK):
                 what = "folder" if place.is_dir() else "file"
@@ -83,7 +83,7 @@ def replaced_atomically(path: PathLike) -> Iterator[Path]:
     target = writable_target(path)
     stream = is_stream(path)
     folder = Path(tempfile.gettempdir()) if stream else target.parent
-    # a digest, since a name may already be as long as the file system allows
+    # a digest, since the name may already have the greatest length that the file system allows
     prefix = f".randsmap-{hashlib.sha256(os.fsencode(target)).hexdigest()[:16]}-"
     temporary = None
     try:
@@ -113,7 +113,7 @@ def replaced_atomically(path: PathLike) -> Iterator[Path]:
 
 
 def _locked_temporary(folder, prefix):
-    """A new open file and its name; its lock ends with the process, even if that is killed."""
+    """A new open file and its name; the lock ends with the process, even if the process is killed."""
     while True:
         path = folder / f"{prefix}{secrets.token_hex(4)}.tmp"
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666), "rb")
@@ -121,7 +121,7 @@ def _locked_temporary(folder, prefix):
             return file, path
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
-        # before the lock, another process may have removed it as a leftover
+        # before the lock was set, another process may have removed the file as a leftover
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             return file, path
         file.close()
@@ -129,7 +129,7 @@ def _locked_temporary(folder, prefix):
 
 def _remove_leftovers(folder, prefix):
     for leftover in folder.glob(f"{prefix}*.tmp"):
-        with contextlib.suppress(OSError):  # in use, or another's
+        with contextlib.suppress(OSError):  # the file is in use, or has another owner
             if fcntl is None:
                 leftover.unlink()
                 continue
@@ -167,10 +167,10 @@ def reserve(array: np.ndarray) -> None:
     start = owner.offset + array.__array_interface__["data"][0] - owner.__array_interface__["data"][0]
     try:
         file = open(owner.filename, "r+b", buffering=0)
-    except OSError:  # removed, or no longer ours
+    except OSError:  # the file was removed, or is not writable any more
         return
     with file:
-        if os.fstat(file.fileno()).st_size < start + array.nbytes:  # another file of that name
+        if os.fstat(file.fileno()).st_size < start + array.nbytes:  # the name belongs to another file now
             return
         try:
             _reserve(file, start, array.nbytes)
@@ -185,7 +185,7 @@ def _reserve(file, start, size):
         except OSError as error:
             if error.errno not in _CANNOT_RESERVE:
                 raise
-    for at in range(start, start + size, CHUNK):  # write what is there: holes are filled
+    for at in range(start, start + size, CHUNK):  # rewriting the bytes fills the holes
         file.seek(at)
         content = file.read(min(CHUNK, start + size - at))
         file.seek(at)

@@ -20,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUMBERS = "numbers"
-# names of MATLAB's classes of numbers, which files of -v7.3 have
+# names of MATLAB's numeric classes in files of -v7.3
 NUMBER_CLASSES = {"double", "single", "logical", *(f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64))}
 
-# types of elements, and of the numbers in them
+# element types -> types of the numbers
 _MATRIX, _COMPRESSED = 14, 15
 _STORED = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-# classes of arrays, those of numbers with their types
+# array classes; numeric classes -> types of the numbers
 _DTYPES = {6: "f8", 7: "f4", 8: "i1", 9: "u1", 10: "i2", 11: "u2", 12: "i4", 13: "u4", 14: "i8", 15: "u8"}
 _OPAQUE = 17
 _OTHERS = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function"}
@@ -57,7 +57,7 @@ def mat_arrays(file: BufferedReader) -> dict[str, MatArray]:
     return dict(_arrays_of_format_5(file, end, order))
 
 
-# -- Format 5: elements of a type, a size and so many bytes, in which there may be others ------------------------
+# -- Format 5: nested elements; each has a type, a size in bytes and this many bytes ----------------------------
 def _arrays_of_format_5(file: BufferedReader, end: int, order: str) -> Iterator[tuple[str, MatArray]]:
     start = 128
     while start < end:
@@ -90,7 +90,7 @@ def _tag(data: Any, order: str) -> tuple[int, int]:
 
 
 def _plain(file: BufferedReader, start: int, size: int, order: str, limit: int | None = None) -> memoryview:
-    """The bytes of an array, with a limit the first ones."""
+    """The bytes of an array, at most `limit`."""
     content = bytearray(size if limit is None else min(size, limit))
     file.seek(start)
     if file.readinto(content) != len(content):
@@ -99,7 +99,7 @@ def _plain(file: BufferedReader, start: int, size: int, order: str, limit: int |
 
 
 def _inflated(file: BufferedReader, start: int, size: int, order: str, limit: int | None = None) -> memoryview:
-    """The bytes of a compressed array, with a limit the first ones; never more than the array says it has."""
+    """The bytes of a compressed array, at most `limit` and at most the size that the array declares."""
     kind, length = _tag(_decompressed(file, start, size, 8)[0], order)
     if kind != _MATRIX:
         raise ValueError(f"a compressed element has type {kind}")
@@ -112,7 +112,7 @@ def _inflated(file: BufferedReader, start: int, size: int, order: str, limit: in
 
 
 def _decompressed(file: BufferedReader, start: int, size: int, limit: int) -> tuple[bytearray, bool]:
-    """At most so many bytes, and whether they are all, with the right checksum."""
+    """At most `limit` bytes; True if these are all and the checksum is right."""
     stream, content = zlib.decompressobj(), bytearray()
     file.seek(start)
     step = 1 << 16  # compressed bytes at a time, which hold 64 MB at most
@@ -127,7 +127,7 @@ def _decompressed(file: BufferedReader, start: int, size: int, limit: int) -> tu
 
 
 def _array(content: memoryview, order: str) -> tuple[str, MatArray, _Elements]:
-    """Name and array in the bytes of an array, and the elements behind its header."""
+    """Name and array from the bytes of an array and the elements behind the header."""
     elements = _elements(content, order)
     if not content:
         return "", MatArray("empty", (0, 0), lambda: np.empty((0, 0))), elements
@@ -177,13 +177,13 @@ def _numbers(elements: _Elements, order: str, shape: tuple[int, ...], dtype: np.
     if len(element) != stored.itemsize * math.prod(shape):
         raise ValueError(f"an array of shape {shape} has {len(element)} bytes of {stored.name}")
     values = np.frombuffer(element, stored).reshape(shape, order="F")
-    # MATLAB stores numbers in the smallest type that has them; what no type of it has is left alone
+    # MATLAB stores numbers in the smallest type that represents them; a number without such a type is not cast
     values = values.astype(dtype if np.can_cast(stored, dtype, "same_kind") else stored.newbyteorder("="), copy=False)
     return np.require(values, requirements=("A", "W"))
 
 
 def _text(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[np.object_]:
-    """The rows of a matrix of characters; objects, since a long one would make all long."""
+    """The rows of a matrix of characters: objects, since a fixed width would be that of the longest row."""
     kind, element = next(elements)
     utf16 = f"utf-16-{'le' if order == '<' else 'be'}"
     text = bytes(element).decode({4: utf16, 17: utf16, 16: "utf-8"}.get(kind, "latin1"))
@@ -204,7 +204,7 @@ def _cells(elements: _Elements, order: str, shape: tuple[int, ...]) -> NDArray[n
 
 
 def _members(name: str, struct: MatArray, elements: _Elements, order: str, depth: int = 0) -> _Named:
-    """(name/field, array) of what is in a struct, as HDF5 names it; an array of structs is one."""
+    """(name/field, array) of the fields of a struct, named as in HDF5; an array of structs is one struct."""
     length = int(_integers(elements, order)[:1].sum())
     fields = bytes(next(elements)[1])
     # each struct in a struct is a call, of which Python allows about 1000
@@ -238,7 +238,7 @@ def _arrays_of_format_4(file: BufferedReader, end: int) -> Iterator[tuple[str, M
         header = file.read(20)
         if len(header) < 20:
             raise ValueError("it is cut off")
-        # the first integer is less than 5000: it has decimal digits for order of bytes, 0, type and kind
+        # the first integer is below 5000: its decimal digits are the order of bytes, 0, the type and the kind
         order = "<" if int.from_bytes(header[:4], "little") < 5000 else ">"
         code, rows, columns, is_complex, length = np.frombuffer(header, order + "i4").tolist()
         machine, zero, stored, kind = (code // digit % 10 for digit in (1000, 100, 10, 1))

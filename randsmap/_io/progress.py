@@ -12,7 +12,7 @@ from contextvars import ContextVar
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
 _stage: ContextVar[str] = ContextVar("stage", default="")
-_open = threading.local()  # .bars: how many this thread has open
+_open = threading.local()  # .bars: the number of open bars of this thread
 
 
 @contextmanager
@@ -75,7 +75,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
         if self._stream.isatty() or type(self._stream).__module__.startswith("ipykernel"):
             from tqdm import tqdm  # not tqdm.auto: that warns in a notebook without ipywidgets
 
-            # the next stage takes the same line; what is inside a stage is shown if it takes long
+            # the next stage uses the same line; a bar within a stage is shown after a second
             style = {"unit": self._unit or "it", "unit_scale": scale, "leave": False}
             self._bar = tqdm(total=total, desc=what, delay=0 if self._outermost else 1, **style)
 
@@ -106,7 +106,7 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             share, of = (f"{100 * self._done // self._total}% ", f"/{self._total}") if self._total else ("", "")
             elapsed = tqdm.format_interval(time.monotonic() - self._start)
             text = f"{self._what}: {share}{self._done}{of}{self._unit} [{elapsed}]"
-            with contextlib.suppress(OSError):  # nobody reads it
+            with contextlib.suppress(OSError):  # the reader has closed the stream
                 print(text, file=self._stream, flush=True)
         self._stream = None
 

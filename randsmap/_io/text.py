@@ -31,19 +31,19 @@ _THING = (
     "reali[sz]ation|scenario|experiment|simulation|trial|replicate|(?-i:Re)"
 )
 _INDEX = re.compile(rf"(({_THING})[ _]?)?(index|idx|id|n[or]\.?|num(ber)?)|unnamed: 0", re.IGNORECASE)
-_ROW = re.compile(_THING, re.IGNORECASE)  # no cell, but maybe a parameter
-# what begins as a number does, and what programs write for values that are missing or too wide
+_ROW = re.compile(_THING, re.IGNORECASE)  # no name of a cell, but maybe of a parameter
+# beginnings of numbers, and what programs write for values that are missing or too wide
 _VALUE = re.compile(
     r"\W*\d.*|[#<>].*|[-+]?[\dOIl]+[.,][\dOIl]+|[-+]?(nan|inf|infinity|ind)\b.*|n[./]?[ad]\.?|bdl|null|nil|none|missing|"
     r"true|false|(over|under)flow",
     re.IGNORECASE,
 )
-# but not errors of spreadsheets in any language, and entries that are too wide
+# except for errors of spreadsheets in any language, and entries that are too wide
 _COMMENT = re.compile(r"(^|\s)#(?![^a-z\s]+[!?]([\s,;|]|$)|N/?[ADV]\b|#+[,;|\t]).*", re.DOTALL)
-_LINE = re.compile(r"^\s*#.*", re.DOTALL)  # run #1 is a label
+_LINE = re.compile(r"^\s*#.*", re.DOTALL)  # "run #1" is a label, not a comment
 _NUMBER = re.compile(r"[-+]?\d[\d.]*(e[-+]?\d+)?")
 _THOUSANDS = re.compile(r"\s*[-+]?[1-9]\d{0,2}[,.]\d{3}\s*")
-_LONGEST = 1 << 20  # characters of all names of columns that a model file keeps
+_LONGEST = 1 << 20  # characters of all names that a model file may hold
 _Numbered = list[tuple[int, str]]  # lines with their numbers
 _DOUBLE = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+))[dq]([-+]?\d+)\s*", re.IGNORECASE)  # Fortran's 1.5D+00
 
@@ -81,7 +81,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
     stated = _stated(comments)
     separator = _separator(lines)
     rows = [_entries(text, separator) for text in lines]
-    first = int(len(rows) > 1 and all(len(row) > 1 and not row[0] for row in rows))  # each begins with a separator
+    first = int(len(rows) > 1 and all(len(row) > 1 and not row[0] for row in rows))  # each line begins with a separator
     rows = [row[first:] for row in rows]
     named = [_entries(comment, separator) for comment in comments[-1:]]
     above = int(bool(named and len(named[0]) == len(rows[-1]) and all(map(_is_name, named[0]))))
@@ -92,7 +92,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
         raise ValueError("it holds no numbers")
     row, width = rows[len(levels)], len(rows[len(levels)])
     if width > 1 and not row[-1] and all(len(level) < width or not level[-1] for level in levels):
-        width -= 1  # each ends with a separator
+        width -= 1  # each line ends with a separator
         levels = [level[:width] for level in levels]
     passed = len(levels) - above
     _check_commas(path, lines[len(levels) :], levels, separator, width)
@@ -106,7 +106,7 @@ def read_table(path: Path, key: str | None = None, *, fields: bool = False) -> T
         columns = slice(only, only + 1)
     values, labels = _numbers(path, passed, separator, first, width, first + len(row), columns)
     titles = titles[columns.start - first : columns.stop - first]
-    # times and runs name no rows: another file may have numbers
+    # times and runs are no labels of rows: another file may have row numbers
     named = skipped and not any(TIME.fullmatch(part) or _ROW.fullmatch(part) for part in (names or [()])[0])
     table = Table.of(values, _index(labels) if named else None, _index(titles))
     for what, there in (("rows", len(table)), ("columns", width)):
@@ -160,7 +160,7 @@ def _assume(path: Path, text: str) -> None:
 
 # -- Lines and their entries ---------------------------------------------------------------------------
 def _lines(path: Path, passed_over: _Numbered, comment: re.Pattern[str] = _COMMENT) -> Iterator[tuple[int, str]]:
-    """The numbered lines of a text without comments and empty ones; lines that are comments go to the list."""
+    """The numbered lines of a text without comments and empty lines; whole-line comments are added to the list."""
     with open(path, "rb") as file:
         encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     arrays = 0
@@ -177,11 +177,11 @@ def _lines(path: Path, passed_over: _Numbered, comment: re.Pattern[str] = _COMME
 
 
 def _without(comment: re.Pattern[str], text: str) -> str:
-    return text if "#" not in text or '"' in text.partition("#")[0] else comment.sub("", text)  # nor is "#" one
+    return text if "#" not in text or '"' in text.partition("#")[0] else comment.sub("", text)  # "#" in quotes
 
 
 def _stated(comments: Sequence[str]) -> dict[str, str]:
-    """What the head of Octave's text says of the array; ValueError if its lines are not the rows of a matrix."""
+    """The header of an array in Octave's text; ValueError if the lines are not the rows of a matrix."""
     if comments and comments[0].startswith("MatrixMarket"):
         raise ValueError("MatrixMarket's text is not read: scipy.io.mmread reads it. Save a dense array as .npy")
     stated = dict(re.findall(r"^ (name|type|ndims|rows|columns): (.*)", "\n".join(comments), re.MULTILINE))
@@ -216,7 +216,7 @@ def _separator(lines: Sequence[str]) -> str | None:
 
 
 def _number(word: str) -> float | None:
-    """The number that a word is, None for another word."""
+    """The number that the word represents, None for other words."""
     double = _DOUBLE.fullmatch(word)
     with suppress(ValueError):
         return float(f"{double[1]}e{double[2]}" if double else word.replace("_", "x"))  # Python reads 1_000
@@ -224,14 +224,14 @@ def _number(word: str) -> float | None:
 
 
 def _counts(words: Sequence[str]) -> bool:
-    """True if these are 0, 1, 2, ... or 1, 2, 3, ..."""
+    """True if the words are 0, 1, 2, ... or 1, 2, 3, ..."""
     return any(all(str(k) == word for k, word in enumerate(words, start)) for start in (0, 1))
 
 
 def _rises(table: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether the first column alone rises, and whether it does in equal steps, with its first value or without."""
+    """Does the first column alone increase; does it alone have equal steps? Tested with and without its first value."""
     alone = []
-    for part in [table, table[1:]] if len(table) > 5 else [table]:  # that value is the corner of a grid
+    for part in [table, table[1:]] if len(table) > 5 else [table]:  # the first value may be the corner of a grid
         with np.errstate(all="ignore"):
             steps = np.diff(part, axis=0)
             rising = (steps > 0).all(axis=0)
@@ -241,7 +241,7 @@ def _rises(table: NDArray[np.float64]) -> NDArray[np.bool_]:
 
 
 def _index(words: Sequence[str]) -> Any:
-    """Labels as pandas has them: a range if they count, numbers or text. None if one is missing, or they are long."""
+    """Labels as in pandas: a range, numbers or text. None if a label is missing or the labels are too long."""
     if not all(words) or not words:
         return None
     if _counts(words):
@@ -253,7 +253,7 @@ def _index(words: Sequence[str]) -> Any:
 
 
 def _check_commas(path: Path, lines: Sequence[str], levels: list[list[str]], separator: str | None, width: int) -> None:
-    """Warn of two columns of integers that may be one of decimal commas; ValueError if they probably are."""
+    """Warn of two columns of integers that may be one column with decimal commas; ValueError if that is likely."""
     pair = re.compile(r"\s*[-+]?\d+,\d+([edq][-+]?\d+)?\s*", re.IGNORECASE)
     if separator != "," or width != 2 or not all(map(pair.fullmatch, lines)):
         return
@@ -292,7 +292,7 @@ def _numbers(
             plain = "_" not in text
         except ValueError:
             plain = False
-        if not plain:  # Fortran's numbers, or none
+        if not plain:  # Fortran's numbers, or no numbers
             del values[size:]
             hint = "" if size else ". If the line has names, begin it with #"
             for column, word in enumerate(words, columns.start + 1):
@@ -327,13 +327,13 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
             quoted = lines[k].count('"') == 2 * len(words) and '"' not in "".join(lines[1:])
             is_level = quoted and not levels and len(rows) > 1
             numbered = len(words) > 2 + (words[0] == "1") and _counts(words)
-            if levels:  # below a line of names that occur several times, without row numbers
+            if levels:  # below a line of repeated names, without row numbers
                 again = len(levels) == 1 and all(above) and len(set(above)) < len(above)
                 numbered = again and integers and len(above) == len(words) == len({*zip(above, words)})
             goes_on = not levels and [row[0] for row in rows[1:2]] in ([], [str(len(words) + int(words[0] == "1"))])
-            numbered = (numbered and not goes_on) or (k == 0 and _are_two_levels(rows))  # as np.arange goes on
+            numbered = (numbered and not goes_on) or (k == 0 and _are_two_levels(rows))  # the next row goes on
             certain = is_level or not numbered
-        elif levels:  # labels of columns: below names that occur several times, or with nothing above row numbers
+        elif levels:  # column labels: below a line of repeated names, or with an empty entry above row numbers
             below = [row[0] for row in rows[k + 1 :] if any(row[1:])]
             alone = bool(below) and all(word and not (words[0] and _is_name(word)) for word in below)
             again = len(set(above[1:])) < len(above) - 1
@@ -352,7 +352,7 @@ def _levels(rows: Sequence[list[str]], lines: Sequence[str]) -> list[list[str]]:
 
 
 def _are_two_levels(rows: Sequence[list[str]]) -> bool:
-    """True if two lines of numbers, above others, are those of a MultiIndex: sorted integers, or a product."""
+    """True if the first two lines of numbers are a MultiIndex: sorted integers, or a product."""
     whole = [all(re.fullmatch(r"[-+]?\d+", word) for word in row) for row in rows]
     if len(rows) < 3 or len(rows[0]) != len(rows[1]) or any(whole[2:]):
         return False
@@ -364,8 +364,8 @@ def _are_two_levels(rows: Sequence[list[str]]) -> bool:
 
 
 def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) -> list[tuple[str, ...]]:
-    """The names of each column, one for each line of names; none if the lines have others than the columns."""
-    if rows_named:  # R has no name for that column
+    """The names of each column, one for each line of names; empty if the numbers of names and columns differ."""
+    if rows_named:  # R writes no name for the column of row names
         levels = [[""] * (width - len(level) == 1) + level for level in levels]
     if width == 1:
         levels = [[" ".join(level)] for level in levels]
@@ -381,19 +381,19 @@ def _names(path: Path, levels: list[list[str]], width: int, rows_named: bool) ->
 
 
 def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[int, bool]:
-    """How many of the first columns have no values, but names or times of the rows; True if one has times."""
+    """Number of leading columns that hold names or times of the rows; True if one holds times."""
     timed = False
-    start = skipped = next((k for k, own in enumerate(names) if any(own)), 0)  # nameless, as pandas and R write them
-    # above numbered columns, the first has the name of their level
+    start = skipped = next((k for k, own in enumerate(names) if any(own)), 0)  # pandas and R write row labels so
+    # if the other names are numbers, the first is the name of their level
     labelled = any(not any(map(_is_name, level[1:])) and _is_name(level[0]) for level in zip(*names, strict=True))
     kinds = [_NUMBER.sub("0", "/".join(own)) for own in names]  # of cells such as c0 and x=0.1
     odd = next((k for k, kind in enumerate(kinds) if "0" in kind), 0)
     whole = odd and fields and all("0" in kind for kind in kinds[odd:])
-    # not u before u.1, u.2, u.3, as programs make names differ
+    # not u before u.1, u.2, u.3: programs number repeated names like this
     odd *= bool(whole and len(kinds) - odd >= 3 * len({*kinds[odd:]}) and not kinds[odd].startswith(kinds[odd - 1]))
     several = Counter(part for own in names for part in {*own})
 
-    def called(k: int, *kinds: re.Pattern[str]) -> str | None:  # T behind another, or above several, is a temperature
+    def called(k: int, *kinds: re.Pattern[str]) -> str | None:  # other names T are temperatures
         found = (part for part in names[k] if any(kind.fullmatch(part) for kind in kinds) and several[part] == 1)
         return next((part for part in found if part != "T" or k == start), None)
 
@@ -408,7 +408,7 @@ def _skipped(path: Path, names: list[tuple[str, ...]], fields: bool) -> tuple[in
         remedy = f"reads it (--parameters {path} --parameters-key {name!r}). Rename it if it is a cell"
         _assume(path, f"the {'first' if skipped == start else 'next'} column, {taken} {remedy}")
         skipped += 1
-    plain = [k for k in range(skipped, len(kinds)) if "0" not in kinds[k]]  # or the only one without a number
+    plain = [k for k in range(skipped, len(kinds)) if "0" not in kinds[k]]  # names without a number
     for k in range(skipped + 1, len(names)):
         if fields and (called(k, TIME, _INDEX, *[_ROW] * (len(names) > 2)) or (plain == [k] and len(kinds) > 3)):
             name = "/".join(filter(None, names[k]))

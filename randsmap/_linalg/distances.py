@@ -17,12 +17,12 @@ from randsmap._linalg.rows import BLOCK, Rows
 
 # Above this many rows, whose distance matrix takes 3.2 GB, the median is taken over a sample of pairs
 MEDIAN_EXACT_ROWS = 20_000
-# Pairs of that sample: a rank of their median is off by 0.1 % (1 / (2 sqrt(pairs)))
+# Pairs of that sample: the rank of their median is off by 0.1 % (1 / (2 sqrt(pairs)))
 MEDIAN_SAMPLED_PAIRS = 250_000
 # exp(-D / eps^2) needs eps^2 and 1/eps^2 as normal numbers
 EPSILON_RANGE = (1e-150, 1e150)
 _Values = NDArray[np.float64]
-# Points (n, dim) to which distances are taken again and again: less a point amid them, the squared norms, that point
+# Points (n, dim) for repeated distances: the points less their centre, the squared norms, the centre
 CentredPoints = tuple[_Values, _Values, _Values]
 
 
@@ -87,7 +87,7 @@ def fill_pairs(
     if dim > _kernels.DIRECT_DIM and not few_rows:
         second = X if Z is None else Z
         centre = centre_of(second)
-        # A centred copy no larger than the result, else block by block: no more work for few panels
+        # A centred copy if it is no larger than the result, else block by block: no more work for few panels
         if dim <= n:
             Z_centred, Z_norms = centred_rows(second, centre)
             if Z is None:
@@ -186,8 +186,8 @@ def pairs_within(
     """Pairs (i, j) with |x_i - z_j|^2 <= x_radii[i] or z_radii[j], found by trying all of them. Returns the rows i
     (ascending), the columns j (ascending within a row) and the squared distances."""
     nothing = np.empty(0, np.intp), np.empty(0, np.intp), np.empty(0)
-    parts = [nothing] * (_kernels.tasks(*X.shape, False)[0] + 1)  # of each task, and one more so that there is one
-    guess = [64 * _kernels.PANEL]  # pairs of a task; grows with what is found
+    parts = [nothing] * (_kernels.tasks(*X.shape, False)[0] + 1)  # a part per task, and one more
+    guess = [64 * _kernels.PANEL]  # pairs of a task; grows with the number of pairs found
 
     def task(t, work):
         found = guess[0]
@@ -210,10 +210,10 @@ def pairs_within(
 def _for_panels(task, X, symmetric=False):
     """task(i, work) for each of `_kernels.tasks` of the rows X; `work` is scratch of the thread's own."""
     n_tasks, size = _kernels.tasks(*X.shape, symmetric)
-    if n_tasks == 1:  # in a hurry
+    if n_tasks == 1:  # fast path
         task(0, empty_aligned((size,)))
         return
-    free = []  # used again by the next task, so that its pages are mapped once
+    free = []  # the next task uses this memory again, so that its pages are mapped once
 
     def with_workspace(i):
         try:
@@ -271,7 +271,7 @@ def median_of_squared(D: _Values) -> float:
     # which the exact one is selected: a third of the time that sorting takes
     n_sampled, n = 2**14, len(D)
     n_pairs = n * (n - 1) // 2
-    # ranks whose mean is the median, among all of D: n zeros, and each pair twice
+    # the ranks whose mean is the median among all of D, which has n zeros and each pair twice
     low, high = n + (n_pairs - 1) // 2 * 2, n + n_pairs // 2 * 2
     brackets = [(-np.inf, np.inf)]
     if n_pairs > 4 * n_sampled:
@@ -290,7 +290,7 @@ def median_of_squared(D: _Values) -> float:
 
 
 def _bracketed(D, lo, hi):
-    """How many of D are below lo, and those from there to hi."""
+    """Number of the values of D below lo, and the values from lo to hi."""
     found = []
 
     def task(rows):
@@ -333,7 +333,7 @@ class Radial:
         """The kernel between points X and Z (None: X)."""
         out = np.empty((len(X), len(X if Z is None else Z)))
         fill_pairs(X, Z, self.scale, out, self._kernel)
-        if self._frequencies is not None:  # of the squared distances, which are the Gaussian of scale 0
+        if self._frequencies is not None:  # from the squared distances, "Gaussian" values of scale 0
             multi_gaussian_in_place(out, *self._frequencies)
         return out
 

@@ -62,7 +62,7 @@ class Dual:
         """J K J, with the tail's space set apart: its eigenvalue is above all others."""
         inner = without_span(self.Q, self.K)
         if self.Q.size:
-            # of K, since J K J may be round-off
+            # the norm of K, since J K J may be round-off
             inner += (2 * float(np.linalg.norm(self.K)) or 1.0) * (self.Q @ self.Q.T)
         return inner
 
@@ -94,10 +94,10 @@ class Dual:
     def modes(self) -> tuple[_Values, _Values, float]:
         """Eigenvalues above round-off, in descending order, and eigenvectors (n, r) of J K J; the round-off."""
         K, Q = self.K, self.Q
-        if not K.diagonal().max(initial=0) > 0:  # a thin-plate spline's, which is definite without T alone
+        if not K.diagonal().max(initial=0) > 0:  # a thin-plate spline: K is definite only without T
             K, Q = without_span(Q, K), Q[:, :0]
         eigenvalues, V = pivoted_cholesky(K, Q) if K.any() else (np.zeros(0), np.zeros((len(K), 0)))
-        # round-off of the roots of the eigenvalues, and of K itself
+        # round-off of the square roots of the eigenvalues, and of K
         floor = len(V) * _EPS * max(eigenvalues.max(initial=0), len(V) * _EPS * abs(K.diagonal()).max(initial=0))
         if self._is_linear:
             floor = max(floor, self.smallest / 10)
@@ -128,7 +128,7 @@ class Dual:
         with blas_threads():
             eigenvalues, V = symmetric_eigen(self._inner(), overwrite=True)
         rank = self.Q.shape[1]
-        n = len(V) - rank  # the last are those of the tail
+        n = len(V) - rank  # the last eigenvalues belong to the linear trend
         U = np.ascontiguousarray(np.hstack([self.Q, V[:, :n]]))
         squares = np.concatenate([np.full(rank, np.inf), np.maximum(eigenvalues[:n], 0)])
         return HatMatrix(U, squares, refit=self._missed_without)
@@ -143,7 +143,7 @@ class Dual:
             return held_out(r, weight, scale, lambda g: root[g] @ root[g].T, groups, refit)
 
     def _missed_without(self, F, held, regularization):
-        """What the fields F[held] miss if the others are fitted alone, the tail from their own centre."""
+        """Residuals of the fields F[held] of a fit to the others, whose linear trend has their centre."""
         rest, T, K = np.delete(np.arange(len(F)), held), self._T.copy(), self.K
         T[:, 1:] -= T[rest, 1:].mean(axis=0)
         W = Dual(K[np.ix_(rest, rest)], T[rest]).weights(K[np.ix_(held, rest)], T[held], regularization)

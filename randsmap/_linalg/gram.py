@@ -27,9 +27,9 @@ from randsmap._parallel import blas_threads, parallel_rows
 
 _Values = NDArray[np.float64]
 _EPS, _TINY = np.finfo(float).eps, np.finfo(float).tiny
-# Rows that BLAS sums, whatever the batches: the sums then do not depend on them
+# Rows of one sum by BLAS, for batches of any size: the sums then do not depend on the batches
 _BLOCK = 4096
-# Points that are kept of batches at most: enough for distances between neighbours
+# Largest number of points that are kept from batches: enough for distances between neighbours
 _SAMPLE = 8192
 TOO_LARGE = "features, or their squares, are too large for floating-point numbers: use smaller units for the latents"
 
@@ -38,7 +38,7 @@ class Solution(NamedTuple):
     """The result of one ridge regression."""
 
     coefficients: _Values  # A (P+1, M), the first row the bias
-    solver: str  # the one used
+    solver: str  # the solver that was used
     n_iter: int = 1
     rank: int | None = None  # of the low-rank solver r, and its bound of |Phi (A - A*)| / |F|
     bound: float | None = None
@@ -59,7 +59,7 @@ def sum_rows(width: int, M: int) -> int:
     entries, fewest = 1 << 25, 32
     rows = _BLOCK
     while rows > fewest and rows * (width + M) > entries:
-        rows //= 2  # so that what is cut at multiples of 4096 is cut at multiples of it
+        rows //= 2  # so that multiples of 4096 are also multiples of this number
     return rows
 
 
@@ -125,7 +125,7 @@ class GramAccumulator:
             mean, field_mean = Phi.mean(axis=0), F.mean(axis=0)
             parallel_rows(lambda rows: np.subtract(Phi[rows], mean, out=Phi[rows]), len(Phi), 128)
             F = F - field_mean
-            field_mean += F.mean(axis=0)  # to the last digits
+            field_mean += F.mean(axis=0)  # round-off of the first mean
         block = np.empty((self._width, self._width))
         with blas_threads():
             _kernel.gram(Phi, False, False, block)
@@ -254,7 +254,7 @@ def cholesky_solve(
     smallest = 10 * _EPS * trace
     if auto and not regularization > smallest:
         return False
-    # in exact arithmetic no pivot is below lambda; half of the bound leaves room for round-off
+    # in exact arithmetic no pivot is below lambda; half of lambda leaves room for round-off
     pivot = _kernel.solve(G, regularization, smallest / 2, H)
     if pivot and not auto:
         raise np.linalg.LinAlgError(
@@ -275,7 +275,7 @@ class Cholesky:
 
     def __init__(self, rows: Any, *, dual: bool = False, auto: bool = True, keep: bool = False) -> None:
         self._rows, self._is_dual, self._auto, self._keep = rows, dual, auto, keep
-        self._fields: Any = None  # those of the sums
+        self._fields: Any = None  # fields of the sums
         self._sums: Any = None
         self._norm: float | None = None
 
@@ -302,7 +302,7 @@ class Cholesky:
             rows, fields, field_mean = self._rows, F, None
             centred = not rows.bias and rows.root is None
             if centred:
-                rows.mean = None  # the accumulator finds it, block by block
+                rows.mean = None  # the accumulator computes it block by block
             elif rows.root is not None:
                 fields, field_mean = less_means(rows, F)
             accumulator = GramAccumulator(rows.width, F.shape[1], centred)
@@ -345,7 +345,7 @@ class Cholesky:
             if self._norm is None and not gram_is_accurate(np.trace(G), regularization):
                 n: Any = 0 if self._is_dual else self._rows.total
                 if not self._rows.bias or (self._is_dual and self._rows.root is not None):
-                    n = None  # of weighted samples the norm with the bias, which is more
+                    n = None  # weighted samples: the norm with the bias, which is larger
                 self._norm = gram_norm(G, n)
             if self._norm is not None and not gram_is_accurate(self._norm, regularization):
                 return False
@@ -489,7 +489,7 @@ class NormalEquations:
         Phi), or if Cholesky fails, the minimum-norm solution by the eigenvectors of Phi^T Phi (paper Eq. 18, Eq.
         20)."""
         G, A, mean, field_mean = self.totals()
-        with blas_threads():  # as many as in `fit`: the same bits
+        with blas_threads():  # as many threads as in `fit`: bit-identical results
             solved = cholesky_solve(G, A, regularization, solver == "auto", "'auto'")
             if not solved:
                 G, H, _, _ = self.totals()  # the attempt has overwritten them
@@ -507,6 +507,6 @@ class NormalEquations:
         with blas_threads():
             eigenvalues, V = symmetric_eigen(G, lower=False, overwrite=True)
         shifted = np.maximum(eigenvalues, 0) + regularization
-        kept = shifted > len(G) * _EPS * max(eigenvalues[-1], _TINY)  # what is below is round-off
+        kept = shifted > len(G) * _EPS * max(eigenvalues[-1], _TINY)  # the others are round-off
         W = np.ascontiguousarray(V[:, kept] / np.sqrt(shifted[kept]))
         return FeatureLeverage(W, mean, 1 / self.n if self.centred else 0.0)

@@ -55,7 +55,7 @@ class Krylov:
         with blas_threads():
             self._B, self._Vt = low_rank(F, self._goal, most)
         self.n_columns = self._B.shape[1]  # k, the right-hand sides that are iterated on
-        self._rng = np.random.default_rng(0)  # the sketch: the same in every fit
+        self._rng = np.random.default_rng(0)  # every fit has the same sketch
         self.rank = 0  # l, the rows of the Nystroem sketch
         self._sketch: Any = np.empty((0, rows.width))
         self._image: Any = np.empty((rows.width, 0))
@@ -89,7 +89,7 @@ class Krylov:
         width = self._rows.width
         if largest_rank is None:  # beyond, a direct solver would cost no more
             largest_rank = max(2 * self.first_rank, width // 4)
-        # of the preconditioner there are eight arrays while it is made
+        # eight arrays of the preconditioner exist while it is made
         largest_rank = max(1, min(largest_rank, width, 2**29 // (64 * width)))
         while self.rank < width and not (self.rank and self._eigenvalues[-1] <= 10 * self._regularization):
             if self.rank >= largest_rank:
@@ -108,13 +108,13 @@ class Krylov:
         """Coefficients (P+1, M) and the number of iterations; a ConvergenceWarning if `tol` is not reached."""
         self._sketch = self._image = None
         shifted = self._eigenvalues + self._regularization
-        keep = shifted > 1.1 * self._regularization  # the others precondition nothing
+        keep = shifted > 1.1 * self._regularization  # the others have no effect
         self._U, self._shifted = np.ascontiguousarray(self._U[:, keep]), shifted[keep]
         self._rest = self._shifted[-1] if len(self._shifted) else 1.0
         self._damping = np.sqrt(self._rest / self._shifted) - 1
         A, n_iter, R = np.zeros_like(self._H), 0, self._H
         error = self._error(self._half_power(R))
-        # the bound in the recurrence drifts off: it is computed again from the residual itself, in one more pass
+        # the bound in the recurrence drifts: one more pass computes it from the residual itself
         while error > self._goal and n_iter < max_iter:
             step, used = self._iterate(R, max_iter - n_iter)
             n_iter += used
@@ -124,7 +124,7 @@ class Krylov:
             if not error < before / 2:  # round-off: more iterations gain nothing
                 break
         self.bar.close()
-        # of the residual, which the bound does not see
+        # round-off of the residual, which the bound does not contain
         longest = max(float(np.linalg.norm(A)), self._norm / (2 * np.sqrt(self._regularization)))
         error += float(_EPS * np.sqrt(self.trace) * longest)
         if error > self._goal:
@@ -203,7 +203,7 @@ def available_memory() -> int | None:
         try:
             largest = int((folder / limit).read_text())  # "max": no limit
             used = int((folder / usage).read_text())
-            # cached files, which the kernel gives up
+            # cached files, which the kernel can drop
             cached = re.search(r"^(total_)?inactive_file (\d+)", (folder / "memory.stat").read_text(), re.MULTILINE)
         except (OSError, ValueError):
             continue
@@ -212,7 +212,7 @@ def available_memory() -> int | None:
 
 
 def _cgroups():
-    """(folder, file of the limit, file of the usage) of the cgroups, v1 and v2, that hold us."""
+    """(folder, file of the limit, file of the usage) of the cgroups, v1 and v2, of this process."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:

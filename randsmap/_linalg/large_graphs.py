@@ -34,13 +34,13 @@ _Values = NDArray[np.float64]
 
 
 # -- Neighbours ------------------------------------------------------------------------------------
-# Points below which the other searches have nothing to gain from this one
+# Number of points below which the other searches are faster
 SMALLEST = 5000
 # Points per leaf at most
 LEAF = 16
 # Points that are bounded together: they fit in the cache
 CHUNK = 8192
-# Part of the cost of bounding by all columns, or of comparing all pairs in single precision, that this may have
+# Largest cost of this search, relative to bounds by all columns or to all pairs in single precision
 ALLOWED = 0.5
 
 
@@ -59,7 +59,7 @@ def neighbor_index(points: _Values, k: int) -> NeighborIndex | ProjectedNeighbor
 
 
 def _projected(points, directions):
-    """Coordinates V^T x and the length of what they leave of each point, (n, r + 1)."""
+    """Coordinates V^T x and the norm of the remainder of each point, (n, r + 1)."""
     out = np.empty((len(points), directions.shape[1] + 1))
 
     def task(block):
@@ -76,7 +76,7 @@ def _projected(points, directions):
 def _best_rank(points, directions, k):
     """Number of coordinates for the cheapest search of k neighbours, by a sample of the pairs; None: comparing all
     pairs is cheaper."""
-    bound_cost = 0.2  # of bounding a distance by one coordinate, over one column of an exact comparison
+    bound_cost = 0.2  # cost of a bound by one coordinate, over one column of an exact comparison
     n, M = points.shape
     chosen = np.arange(0, n, -(-n // 32))
     farthest = np.partition(squared_distances(points[chosen], points), k - 1)[:, k - 1]
@@ -95,12 +95,12 @@ def _best_rank(points, directions, k):
     # some 30 points are bounded for each neighbour
     cost = np.maximum(passed, k) * M + 30 * bound_cost * k * (ranks + 1)
     best = int(np.argmin(cost))
-    worst = passed[best] * M + bound_cost * n * (ranks[best] + 1)  # should every point be bounded
+    worst = passed[best] * M + bound_cost * n * (ranks[best] + 1)  # the case that every point needs a bound
     return int(ranks[best]) if worst < ALLOWED * bound_cost * n * M else None
 
 
 def _left_at(ranks, coordinates):
-    """Lengths of what is left of points by the leading coordinates, (n, len(ranks))."""
+    """Norms of the remainders of points after the leading coordinates, (n, len(ranks))."""
     squares = coordinates**2
     return np.sqrt(np.stack([squares[:, r:].sum(axis=1) for r in ranks], axis=1))
 
@@ -129,7 +129,7 @@ class ProjectedNeighbors:
         self._centres = np.add.reduceat(self._coordinates, self._start[:-1], axis=0) / counts[:, None]
         away = self._coordinates - np.repeat(self._centres, counts, axis=0)
         self._radii = np.sqrt(np.maximum.reduceat(np.einsum("ij,ij->i", away, away), self._start[:-1]))
-        # what rounding may have added to a distance of these coordinates; |x| = |(y, rho)|
+        # bound of the round-off in a distance of these coordinates; |x| = |(y, rho)|
         self._rounding = 8 * np.finfo(float).eps * self.n_dims
         norms = np.sqrt(np.einsum("ij,ij->i", self._coordinates, self._coordinates))
         self._norms = np.maximum.reduceat(norms, self._start[:-1])
@@ -156,7 +156,7 @@ class ProjectedNeighbors:
         return distance, index
 
     def _search(self, Q, y, k):
-        """The same for a group of near queries, whose coordinates are y."""
+        """`query` for a group of queries that are close to each other; y are their coordinates."""
         together = 16  # queries whose candidates are compared together: the best of 4 to 64
         centre = y.mean(axis=0)
         away = y - centre
@@ -205,7 +205,7 @@ class ProjectedNeighbors:
         return _ranges(self._start[cells], self._start[cells + 1])
 
     def _squared(self, others, away, own):
-        """Squared distances (m, c) of some points from the queries of a group, less what rounding may have added.
+        """Squared distances (m, c) of some points from the queries of a group, less the bound of the round-off.
 
         `others` (c, r + 1) and `away` (m, r + 1) are relative to the group's centre, `own` the squares of the latter.
         """
@@ -240,15 +240,14 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
     """As `leading_eigenpairs` for a sparse S, where this is faster than Lanczos on S; otherwise None. S (n, n) is
     symmetric with eigenvalues in (-1, 1], a vertex of a graph in space each row. `constraint` is its unit eigenvector
     to the eigenvalue 1, positive, which is left out."""
-    n, shift = (
-        len(constraint),
-        1e-8,
-    )  # harmless: the trivial eigenvector, which rounding over it would spoil, is left out
+    n = len(constraint)
+    # harmless: rounding errors over this shift would spoil the trivial eigenvector alone, which is left out
+    shift = 1e-8
     components = _eigenspace_of_one(S, constraint)
     ones = _other_vectors(components, constraint, count)
     if ones.shape[1] == count:
         return np.ones(count), ones
-    # Coordinates tell what Lanczos on S would take, and how to dissect the graph; averages over neighbours part ties
+    # Coordinates give the time of Lanczos on S and a dissection of the graph; averages over neighbours break ties
     p = block_size(count)
     coordinates = step_coordinates(S, count=4)
     for _ in range(2):
@@ -264,7 +263,7 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
         return None
     A = -S
     A.setdiag(1 + shift - S.diagonal())
-    scale = shift + gap  # Lanczos wants a norm of about 1
+    scale = shift + gap  # Lanczos needs a norm of about 1
 
     def inverse(X):
         return _left(components, factor.solve(_left(components, X))) * scale
@@ -275,7 +274,7 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
         _, U = leading_eigenpairs(inverse, n, count - ones.shape[1], constraint, tolerance=1e-13)
     except np.linalg.LinAlgError:
         return None
-    # once more: what is left of other eigenvectors in these is small for the inverse, but not for S
+    # another step with S: parts of other eigenvectors are negligible for the inverse, but not for S
     U = np.hstack([ones, np.linalg.qr(inverse(U))[0]])
     SU = S @ U
     eigenvalues = np.einsum("ij,ij->j", U, SU)
@@ -285,7 +284,7 @@ def inverted_eigenpairs(S: csr_array, count: int, constraint: _Values) -> tuple[
 
 
 def _eigenspace_of_one(S, constraint):
-    """Orthonormal columns, sparse, to round-off: of each component of the graph, what the constraint is on it."""
+    """Orthonormal sparse columns, to round-off: the constraint restricted to each component of the graph."""
     number, label = connected_components(S, directed=False)
     lengths = np.sqrt(np.bincount(label, constraint**2))
     return csr_array((constraint / lengths[label], label, np.arange(len(label) + 1)), shape=(len(label), number))
@@ -318,7 +317,7 @@ def _gap(S, constraint, components, coordinates):
 
 
 # -- Sparse Cholesky factors ------------------------------------------------------------------------
-# Vertices of a part that is not dissected any more
+# Vertices of a part that is not dissected further
 PART = 256
 
 
@@ -361,7 +360,7 @@ class SparseCholesky:
         """Factor a matrix (n, n) of this graph, symmetric, every entry stored; a LinAlgError if it is not definite."""
         place = self._place
         self._factors = []
-        left: dict[int, _Values] = {}  # what children leave for their parents
+        left: dict[int, _Values] = {}  # updates from children for their parents
         for number, (start, stop, above, children) in enumerate(self.fronts):
             s, b = stop - start, len(above)
             own, below, rest = (np.zeros(shape, order="F") for shape in ((s, s), (b, s), (b, b)))

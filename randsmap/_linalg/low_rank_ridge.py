@@ -32,14 +32,14 @@ STEP = 64
 # freedom is below 1 / _MARGIN: once in 150000 fits
 PROBES = 10
 _MARGIN = 2.0
-# Points by which V is judged before the pass over all points
+# Points that test V before the pass over all points
 TESTS = 64
 # Points among which the farthest are sought
 _CANDIDATES = 16384
 _SLACK = np.log(10.0)  # of the extrapolated logarithm of tau
-# Numbers of Phi V that are kept (256 MB); a larger one is computed anew in every pass
+# Largest number of entries of Phi V that is kept (256 MB); a larger Phi V is computed anew in every pass
 _STORED = 1 << 25
-# Latents below which features are cheap, and no table of Phi V is made
+# Number of latent points below which features are cheap, so that no table of Phi V is made
 _LEAST_ROWS = 20000
 # Rows by which the error of the table is estimated
 _SAMPLE = 512
@@ -83,7 +83,7 @@ class LowRank:
         self._farthest = farthest_points(self._features.metric_points(self._some))
         self._Vt = np.empty((0, P))
         self._probes = rng.standard_normal((PROBES, P))
-        # what a pass over the features finds
+        # results of a pass over the features
         self._is_projected = False
         self._fields: Any = None
         self._sums: Any = None
@@ -94,10 +94,10 @@ class LowRank:
         self._table: ProjectionTable | None = None
         self._is_useful = False
         for value in sorted(regularizations):  # V grows for the least lambda that it can serve
-            # one pass in most cases: probes say 20 times what the tests say
+            # one pass in most cases: the bound by probes is 20 times the tests'
             if self.grow(self.tol * value / (2 * _MARGIN * PROBES)):
                 self._table_goal = self.tol * np.sqrt(value) / 8
-                self._is_useful = self.rank > 0  # 0: latents that are all the same
+                self._is_useful = self.rank > 0  # 0: all latents are equal
                 break
 
     # columns of V, and of Phi V with the bias
@@ -123,7 +123,7 @@ class LowRank:
                 before, halfway = self._energy, self._add(new, goal, once)
             if once:
                 break
-            if self._energy > goal:  # does the decay so far say that `most` columns are not enough
+            if self._energy > goal:  # does the decay so far show that `most` columns are not enough
                 first, second = np.log(halfway / before), np.log(self._energy / halfway)
                 gain = 3 if second < first else 1  # of later columns over the last ones, at most: does the decay grow
                 rest = gain * second * (self._most - self.rank) / (len(new) - len(new) // 2)
@@ -132,7 +132,7 @@ class LowRank:
         return True
 
     def _add(self, new, goal, once):
-        """V gains the span of features `new` (k, P), or unless `once` what `goal` needs; the tests' energy halfway."""
+        """Add to V the span of features `new` (k, P), or unless `once` as much as `goal` needs; the energy halfway."""
         new = orthonormalize_rows_against(new, self._Vt)
         seen = multiply(self._tests, new.T)
         energies = self._energy - self._per_test * np.cumsum(np.einsum("ij,ij->j", seen, seen))
@@ -160,7 +160,7 @@ class LowRank:
             self._table_goal,
         )
         self._table, self._row_error = table or (None, 0.0)
-        if not self.bias:  # what Phi and decoded fields lose while the mean, the larger part, is in them
+        if not self.bias:  # round-off of Phi and decoded fields while they contain the mean, the larger part
             self._row_error += 8 * _EPS * float(np.sqrt(self.n) * np.linalg.norm(self._features.mean))
         if self.n * len(self._right) <= _STORED:
             self._Z = self.whole()

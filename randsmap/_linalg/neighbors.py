@@ -11,7 +11,7 @@ from randsmap._kernels import neighbors as _kernel
 from randsmap._parallel import parallel_rows
 
 _Values = NDArray[np.float64]
-# Points per leaf at most, by measurements
+# Largest number of points per leaf, by measurements
 _LEAF = 8
 
 

@@ -25,7 +25,7 @@ from randsmap._linalg.rows import FeatureRows, Rows, centre
 from randsmap._linalg.spectral import HatMatrix, Spectral
 from randsmap._parallel import blas_threads
 
-# Multiplications of a direct solution, some 0.1 s, below which nothing cheaper is looked for
+# Multiplications of a direct solution, about 0.1 s, below which no cheaper method is searched for
 _WORTHWHILE = 2e9
 # min(n, P+1) from which "auto" considers the Krylov solver: below, it gains less than it costs
 _KRYLOV_SIZE = 4000
@@ -75,7 +75,7 @@ def affordable_rank(n: int, P: int, M: int, k: int, *, forced: bool = False) -> 
     def halves(r: int) -> bool:
         return operations("lowrank", n, P, M, k, r) <= direct / 2
 
-    most = max(2 * STEP, min(n, P) // 6)  # with which it gains something over a direct method
+    most = max(2 * STEP, min(n, P) // 6)  # beyond, it is no faster than a direct method
     if direct < _WORTHWHILE:
         return most if forced else 0
     if k > 1 and halves(most):
@@ -126,7 +126,7 @@ class RidgeFactor:
         return [name for name in names if name != "lowrank" or self._rows.root is None]
 
     def _method(self, name, M):
-        """The method of that name, made when it is first asked for."""
+        """The method of that name, made on first use."""
         if name not in self._made:
             if name == "spectral":
                 made: Any = Spectral(self._rows, always=self._solver == "svd")
@@ -169,7 +169,7 @@ class RidgeFactor:
         found = method.solve(np.eye(self._rows.n), regularization)
         if found is None:
             return None
-        F = F if self._rows.bias else F.centred()  # what cancels in W F otherwise
+        F = F if self._rows.bias else F.centred()  # the mean would cancel in W F
         with blas_threads():
             A = F.transposed_times(found.coefficients.T).T
         if F.mean is not None:
@@ -177,7 +177,7 @@ class RidgeFactor:
         return Solution(A, *found[1:])
 
     def _by_krylov(self, F, regularization, mapped):
-        """None, in "auto", where it is found to be no cheaper than a direct method that fits in memory."""
+        """None in "auto" if the method is no faster than a direct method that fits in memory."""
         rows, tol = self._rows, 1e-7 if self._tol is None else self._tol
         if self._solver == "krylov":
             memory, numbers = available_memory(), F.shape[0] * F.shape[1]
@@ -205,7 +205,7 @@ class RidgeFactor:
                     krylov.precondition()
                 return krylov.solve(self._max_iter)
         krylov.bar.close()
-        rows.mean = None  # the direct method finds it in the pass over the features that it makes anyway
+        rows.mean = None  # the direct method computes it in its pass over the features
         return None
 
     def weights(self, points: FeatureRows, regularization: float) -> _Values:

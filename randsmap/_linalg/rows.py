@@ -71,7 +71,7 @@ def check_npy_header(file: Any, size: int) -> tuple[tuple[int, ...], np.dtype[An
         shape, _, dtype = read(file)
     except (ValueError, EOFError, OSError):
         raise
-    except Exception as error:  # of Python's parser, whose errors NumPy lets through
+    except Exception as error:  # of Python's parser, which NumPy does not catch
         raise ValueError(f"its header cannot be read: {error}") from error
     if not all(type(length) is int and length >= 0 for length in shape):
         raise ValueError(f"its header declares the shape {shape}")
@@ -108,11 +108,11 @@ class Rows:
     """
 
     ndim = 2
-    mapped = False  # whether each access reads a file, so that passes count
+    mapped = False  # True if each access reads a file, so that passes are expensive
 
     def __init__(self, array: Any) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self.mean: _Values | None = None  # what all rows are less
+        self.mean: _Values | None = None  # the mean that is subtracted from all rows
         self._scale = self._normals = self._seen = None
 
     @staticmethod
@@ -156,7 +156,7 @@ class Rows:
         rows at a time are in memory; their order, and so the bits, are those of an array."""
         n, M = self.shape
         piece, mean = block_rows(M, 1) if self.mapped else size, np.zeros(M)
-        for _ in range(2):  # the second time what the first has lost
+        for _ in range(2):  # the second pass corrects the round-off of the first
             total = np.zeros(M)
             for start in range(0, n, size):
                 stop, before = min(start + size, n), None
@@ -211,7 +211,7 @@ class Rows:
         return self.array[rows, cells].copy()
 
     def _scaled(self, rows, cells):
-        """Some rows and cells less the mean and times the scale, without `normals`."""
+        """Centred and scaled rows and cells, not projected along `normals`."""
         F = self.read(rows, cells)
         if self.mean is not None:
             F -= self.mean[cells]
@@ -249,7 +249,7 @@ class MappedRows(Rows):
         real_numbers(array[:0], name)
         super().__init__(array)
         self.name = name
-        self._rows: Any = None  # indices of those that count; None: all
+        self._rows: Any = None  # indices of the selected rows; None: all
 
     def take(self, rows: Any) -> MappedRows:
         """Some of the rows, by a slice or their indices in ascending order, less the same mean."""
@@ -409,7 +409,7 @@ def less_means(rows: Any, F: Any) -> tuple[Any, _Values | None]:
         return F, F.mean
     shares = root**2 / rows.total
     mean = shares @ F
-    mean += shares @ (F - mean)  # what the first has lost
+    mean += shares @ (F - mean)  # the round-off of the first pass
     return (F - mean) * root[:, None], mean
 
 

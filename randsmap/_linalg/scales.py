@@ -50,7 +50,7 @@ def error_scales(norms: NDArray[np.float64]) -> NDArray[np.float64]:
 def standard_deviations(X: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Standard deviation (d,) of each column of X (n, d), of rows of `weights`; 1 for one whose spread is round-off.
     The sums are rounded once, so that the result does not depend on the order of the rows."""
-    # the round-off of the values explains a spread of this part of the largest |x|
+    # round-off of the values explains a spread of this share of the largest |x|
     round_off = 1e-12
     peak = np.abs(X).max(axis=0)
     safe = np.where(peak > 0, peak, 1.0)

@@ -49,7 +49,7 @@ class Spectral:
     def __init__(self, rows: Any, *, always: bool = False) -> None:
         self._rows, self._always = rows, always
         self._units: Any = None
-        self._fields: Any = None  # those that the triangle was made with
+        self._fields: Any = None  # the fields of the triangle
         self._field_mean: Any = None
         self._triangle: Any = None
         self._singular: Any = None
@@ -104,7 +104,7 @@ class Spectral:
         centre(self._rows)
         with blas_threads():
             A = self._rows.whole()
-            if A.shape[1] > len(A):  # U is that of the triangle
+            if A.shape[1] > len(A):  # U belongs to the triangle
                 A = scipy.linalg.qr(A.T, mode="r", overwrite_a=True, check_finite=False)[0][: len(A)].T
             U, sigma, _ = _svd(A)
         sigma = sigma[sigma > self._round_off(np.linalg.norm(sigma)) * sigma[0]]
@@ -187,7 +187,7 @@ class HatMatrix:
         self.U, self.squares, self._refit = U, squares, refit or self._refitted
         self._fields: Any = None
         self._rest: Any = None
-        self.uncertain: set[int] = set()  # rows that the others determine only up to amplified round-off
+        self.uncertain: set[int] = set()  # rows that are determined by the others only up to amplified round-off
 
     @classmethod
     def with_tail(cls, Q: _Values, U: _Values, squares: _Values, refit: _Refit | None = None) -> HatMatrix:
@@ -235,7 +235,7 @@ class HatMatrix:
             self._fields, self._inside = F, U.T @ F
             self._rest = None if complete else F - U @ self._inside
         damped = 1 / np.maximum(self.squares + regularization, _TINY)
-        damped *= 1 if complete else regularization  # nothing is over lambda, unless all of the space is in U
+        damped *= 1 if complete else regularization  # no part is over lambda, unless U spans the whole space
         r, weight = U @ (damped[:, None] * self._inside), (U**2) @ damped
         if not complete:
             r += self._rest

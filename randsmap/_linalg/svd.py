@@ -186,8 +186,8 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
     if M < 16 or not F.any():
         return F, None
     basis, B, rest = None, F, 0.0
-    if M > 1024:  # fewer columns are decomposed as they are
-        # half of the tolerance is left for what the rows have outside a space found first
+    if M > 1024:  # fewer columns are decomposed directly
+        # half of the tolerance is left for the part of the rows outside the first space
         rest, largest = tolerance / 2, min(n, M, np.inf if most is None else 8 * most) // 2
         found, r = _representing(Rows(F), rest / math.sqrt(n), np.ones(n), most=largest)
         if r > largest:
@@ -203,7 +203,7 @@ def low_rank(F: _Values, tolerance: float, most: int | None = None) -> tuple[_Va
 
 
 def _until(tolerance, rest=0.0):
-    """Number of modes, from singular values, that leave no more than `tolerance`, `rest` being left by others."""
+    """Number of modes, from singular values, that leave no more than `tolerance`, if other modes leave `rest`."""
 
     def count(sigma, *_):
         tails = np.append(np.sqrt(np.cumsum(sigma[::-1] ** 2))[::-1], 0.0)
@@ -299,7 +299,7 @@ def _representing(rows, allowed, sizes, normals=None, constant=None, size=256, m
         if not missing.any() or r + 1 == len(found):
             continue
         new = truncated_svd(Rows(X[missing]), _until(allowed))[1][: len(found) - 1 - r]
-        # what is small was the difference of large numbers
+        # small values are differences of large numbers
         new = np.ascontiguousarray(new)
         if constant is not None:
             new[:, constant] = 0
@@ -376,7 +376,7 @@ def leading_eigenpairs(
     long. References: Golub and Underwood, The block Lanczos method, 1977; Wu and Simon, Thick-restart Lanczos method,
     SIAM J. Matrix Anal. Appl. 22 (2000).
     """
-    # a single vector would miss repeated eigenvalues, as of a circle; one pass over a large matrix serves the block
+    # a single vector would miss repeated eigenvalues, such as those of a circle; a block needs no more passes
     p = block_size(count)
     most = min(max(BASIS, 3 * count + 4 * p), n - 1 - p)
     # Column 0 is the constraint. `projected` is basis^T S basis, without the constraint.
@@ -401,7 +401,7 @@ def leading_eigenpairs(
         full = done + p > most
         if done < next_check and not full:
             continue
-        next_check = 1.1 * done  # the small problem is not free
+        next_check = 1.1 * done  # the small problem takes time too
         H = projected[:done, :done]
         eigenvalues, Y = np.linalg.eigh((H + H.T) / 2)
         eigenvalues, Y = eigenvalues[::-1], Y[:, ::-1]
@@ -465,7 +465,7 @@ class FactoredRows(Rows):
         # A QR factorisation whose pivots are panels of 64 rows: the rows of which most is missing, by the estimate
         # |x|^2 ~ mean of (x g)^2 over Gaussian vectors g, of ten too small by a factor of 100 once in 1e8 rows. The
         # leading singular vectors of what is missing of a panel are kept, and made orthogonal to the others twice more.
-        # It ends when nothing but round-off is missing.
+        # It ends when only round-off is missing.
         n, M = F.shape
         q, most = len(beside), min(n, M) // 2
         sizes = np.sqrt(np.einsum("ij,ij->i", F, F))
@@ -589,7 +589,7 @@ def field_span(
     if basis is None:
         basis = ReflectedRows(F, normals, free)
     if invariants is not None:
-        # C^T f of f = V^-1/2 x
+        # C^T f for f = V^-1/2 x
         rows = np.where(free, invariants.matrix.T, 0.0) / (1.0 if weights is None else np.sqrt(weights))
         C = np.ascontiguousarray(basis.of_others(rows)[0].T)
         invariants = invariants.in_coordinates(C, np.ascontiguousarray(basis.of_others(normals)[0]))

@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser_for(words).parse_args(words, argparse.Namespace(words=words))
     finally:
         tell("", end="")  # flush what argparse has printed, to a closed pipe too
-    # messages must not go where the output goes
+    # messages must not mix with the output
     to_stdout = any(_is_stdout(getattr(arguments, name, None)) for name in ("out", "error"))
     spoken = sys.stderr if to_stdout else sys.stdout
     elsewhere = contextlib.redirect_stdout(spoken)
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _plain(value: Any) -> Any:
-    """A result in JSON's types: what is not finite is null, as JSON has no other."""
+    """A result in JSON's types: NaN and infinity become null, since JSON has neither."""
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -96,7 +96,7 @@ def _in_words(error: Exception, arguments: argparse.Namespace) -> str:
 
 
 def _with_negative_bounds(argv: Sequence[str]) -> list[str]:
-    """The arguments, with a blank before negative numbers after --bounds: argparse takes -1e-3 and -inf for options."""
+    """The arguments, with a blank before negative numbers of --bounds: argparse reads -1e-3 and -inf as options."""
     return [
         re.sub(r"^-(?=\.?\d|(?i:inf))", " -", word) if "--bounds" in argv[max(0, i - 2) : i] else word
         for i, word in enumerate(argv)
@@ -104,12 +104,12 @@ def _with_negative_bounds(argv: Sequence[str]) -> list[str]:
 
 
 def _is_of_the_user(error: Exception) -> bool:
-    """True for errors of files and memory, and for those that a `raise` statement of this package made."""
-    # others (of an operator, NumPy, a failed import) are faults of the package, whose traceback is needed
+    """True for errors of files and memory, and for errors that a `raise` statement of this package raised."""
+    # other errors (of an operator, NumPy, a failed import) are defects of the package and need the traceback
     if isinstance(error, OSError | MemoryError):
         return True
     if isinstance(error, ImportError):
-        return error.name is None  # an import statement names the module, a message of ours the remedy
+        return error.name is None  # an import statement sets the name; messages of this package name the remedy
     if not isinstance(error, TypeError | ValueError):
         return False
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
@@ -140,7 +140,7 @@ def _is_stdout(path: str | os.PathLike[str] | None) -> bool:
 def tell(text: str, stream: TextIO | None = None, end: str = "\n") -> None:
     """Print what the stream can encode, whether or not someone still reads it."""
     stream = sys.stdout if stream is None else stream
-    if stream is None:  # of a process without a console
+    if stream is None:  # the process has no console
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
@@ -479,7 +479,7 @@ _EXAMPLES = {
 # -- Types ---------------------------------------------------------------------------------------------------
 def _seed(text):
     number = int(text)
-    if not 0 <= number < 1 << 32:  # the seeds that NumPy's generators of both kinds have
+    if not 0 <= number < 1 << 32:  # the range of seeds of NumPy's legacy generator
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 2**32 - 1, got {text}")
     return number
 
@@ -541,7 +541,7 @@ def _declared():
 
 # -- The parser ----------------------------------------------------------------------------------------------
 class _Parser(argparse.ArgumentParser):
-    """Errors in a few lines, with what a misspelt option or command may mean."""
+    """A parser whose errors have few lines and suggest a correction of a misspelt option or command."""
 
     @property
     def actions(self):
@@ -550,7 +550,7 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(self, args=None, namespace=None):
         known = self._option_string_actions
         for word in args:
-            if word == "--" or (self._subparsers and not word.startswith("-")):  # the rest is a command's
+            if word == "--" or (self._subparsers and not word.startswith("-")):  # the rest belongs to a command
                 break
             flag = word.partition("=")[0]
             if flag.startswith("--") and flag not in known:
@@ -624,7 +624,7 @@ def parser_for(argv):
                 _add_option(group, option, text, details)
         group = command.add_argument_group("All commands")
         for option, text in _EVERYWHERE.items():
-            # not with a default, which would replace that of `randsmap --debug COMMAND`
+            # without a default, which would replace the value of `randsmap --debug COMMAND`
             group.add_argument(option, action="store_true", default=argparse.SUPPRESS, help=text)
         command.set_defaults(command=function)
     return parser

@@ -82,7 +82,7 @@ def export(arguments):
 
 
 def _written(path, *what, note="", **facts):
-    """Tell what was written; the same for --json."""
+    """Print what was written; return the facts for --json."""
     tell(" ".join([f"written: {path}", *map(str, what)]) + note)
     return {"written": path, **facts}
 
@@ -99,7 +99,7 @@ def study(arguments):
     chosen = []
     for name in [arguments.name] if single else STUDIES:
         study, labels = _make_study(name, arguments), arguments.decoders
-        if labels is not None and not single:  # only decoders of this study
+        if labels is not None and not single:  # the decoders of this study alone
             labels = [case.label for case in study.cases if case.label in labels]
         if labels != []:
             chosen.append((study, name, labels))
@@ -153,7 +153,7 @@ def _study_command(name, decoders, arguments):
     options = ["quick", "runs", "seed", "feature_seed", "split", "data", "training_form", "auto"]
     if name == "hughes":
         options.append("normalization")
-    defaults = {"quick": False, "split": "random", "normalization": "before"}  # all others are None
+    defaults = {"quick": False, "split": "random", "normalization": "before"}  # other defaults are None
     words = ["randsmap", "study", name]
     for option in options:
         value, flag = getattr(arguments, option), _flag(option)
@@ -238,7 +238,7 @@ def fit(arguments):
         raise ValueError(f"--out is the model file, not an array: {arguments.out}")
     n, facts = len(snapshots), {"data": f"{len(snapshots)} snapshots of {_by(snapshots.shape[1:])} cells"}
     groups, parameters = _groups_of(arguments, snapshots), _parameters_of(arguments, snapshots)
-    # checks the whole file before any work: a fit would name a row of the part that it gets
+    # the whole file is checked before any work: a fit would count rows within its part
     kept = _kept(arguments, checked, flattened(snapshots, "snapshots")[1], snapshots.dtype, facts)
     count = arguments.encoder_samples
     if count is None and search and n > _MOST_SEARCHED:
@@ -248,12 +248,12 @@ def fit(arguments):
         also = ", to which fields at parameters are fitted" if search and parameters is not None else ""
         facts["data"] += f"; {'search' if search else 'encoder'}: {count} of them (--encoder-samples){also}"
     if count is not None and count < n and not (search and parameters is None):
-        # without a search: the rows that the model selects for its encoder
+        # without a search: the rows on which the model fits its encoder
         chosen, sample = randsmap.model.sampled(snapshots, max(2, count), arguments.seed if search else 0)
         places, labels = (None if array is None else array[chosen] for array in (parameters, groups))
     few = arguments.components is not None or arguments.decoder is not None
     model = None
-    if search and parameters is None:  # the last fit of a search is to all snapshots
+    if search and parameters is None:  # the last fit of a search uses all snapshots
         model = _searched(arguments, snapshots, groups, kept, facts, n_samples=count and max(4, count))
     elif not search or few:
         model = (_searched if search else _one_model)(arguments, sample, labels, kept, facts)
@@ -294,7 +294,7 @@ def fit(arguments):
 
 
 def _check_options(arguments, one_decoder):
-    """Refuse options that do not go together: those of the search with those of one decoder."""
+    """Raise for options that exclude each other: options of the search and options of one decoder."""
     for option in ("components", "trials", "encoder_samples"):
         if getattr(arguments, option) is not None:
             check_count(getattr(arguments, option), _flag(option))
@@ -311,7 +311,7 @@ def _check_options(arguments, one_decoder):
 
 
 def _training_rows(arguments, snapshots, search):
-    """Checked rows of the snapshots; a large file is not held in memory, which needs other options."""
+    """Checked rows of the snapshots. A large file is not read into memory, which restricts the options."""
     path = arguments.input
     checked = rows.Rows.of(flattened(snapshots, str(path))[0], str(path), min_rows=4 if search else 2)
     if not checked.mapped:
@@ -360,7 +360,7 @@ def _kept(arguments, checked, layout, dtype, facts):
 
 
 def _searched(arguments, snapshots, groups, kept, facts, n_samples=None):
-    """The model that cross-validation errors choose; notes what it is."""
+    """The model with the least cross-validation error; adds its description to the facts."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "|".join(WARNINGS))  # `fit` prints them, for all snapshots
         result = randsmap.autotune(
@@ -385,7 +385,7 @@ def _searched(arguments, snapshots, groups, kept, facts, n_samples=None):
     limit = "by the snapshots' spectrum" if arguments.components is None else "by --components"
     facts["at most"] = f", at most {max(result.results_.n_components)} {limit}"
     more = randsmap.tuning.advised_components(result)
-    if more is not None and arguments.parameters is None:  # the search's errors are of encoded and decoded fields
+    if more is not None and arguments.parameters is None:  # the errors of the search are those of reconstructed fields
         (now,) = result.results_.error[result.results_.chosen]
         then = result.error_with_one_more_component_
         facts["hint"] = (
@@ -427,7 +427,7 @@ def _tuned(arguments, model, parameter, snapshots, groups, facts):
     fields, _ = flattened(snapshots, "the snapshots")
     split = (ShuffleSplit if groups is None else GroupShuffleSplit)(20, test_size=0.2, random_state=arguments.seed)
     splits = split.split(fields, groups=check_groups(groups, len(fields)))
-    # the first that leaves half of the snapshots, however large the groups
+    # the first groups that leave half of the snapshots, for groups of any size
     training, validation = (fields[part] for part in max(splits, key=lambda s: min(len(s[0]), len(fields) // 2)))
     grid = {f"decoder__features__{parameter}": randsmap.tuning.default_values(parameter)}
     result = randsmap.tune(model, grid, None, training, None, validation)
@@ -437,7 +437,7 @@ def _tuned(arguments, model, parameter, snapshots, groups, facts):
 
 
 def _parametric(arguments, model, snapshots, parameters, groups, kept, facts):
-    """The fitted model of fields at parameters, the plain one without a model; notes cross-validation errors."""
+    """The fitted model of fields at parameters, by default the plain one; adds errors to the facts."""
     models, kept = (None, kept) if model is None else ([model], {})
     options = {"n_trials": arguments.trials, "random_state": arguments.seed, **kept}
     result = randsmap.tuning.choose_parametric(models, parameters, snapshots, groups=groups, **options)
@@ -535,13 +535,13 @@ def freeze(arguments):
 
 
 def _kernels(n, model):
-    """A decoder of n kernels, not fitted, that keeps what the model's keeps."""
+    """A decoder of n kernels, not fitted, with the invariants and bounds of the model's decoder."""
     kept, options = getattr(randsmap.invariants.decoding_part(model), "invariants_", None), {}
     if kept is not None and kept.matrix.shape[1]:
         options = {"invariants": kept.matrix, "invariant_values": kept.values}
     if kept is not None and kept.lower is not None:
         options["bounds"] = tuple(np.reshape(bound, model.field_shape_) for bound in (kept.lower, kept.upper))
-    # of several kernels and scales, for what blends of several data sets decode
+    # several kernels and scales, by experience with blends of several data sets
     shape = {"nu": 2.5, "degree": 1, "length_scale": 2.0, "regularization": 1e-8}
     return randsmap.KernelDecoder("matern", n_centers=n, **shape, **options)
 
@@ -621,7 +621,7 @@ def _kept_in_words(*kept):
 
 
 def _error_bar(model):
-    """The error bar of a model that has one, or finds one in less than minutes."""
+    """The error bar of a model, if it is known or found in less than minutes."""
     part = randsmap.invariants.decoding_part(model)
     if getattr(model, "calibrated_", None) or not hasattr(part, "fit") or leverage_cost(part) <= 1e12:
         bar = getattr(model, "error_bar_", None)
@@ -647,13 +647,13 @@ def report(arguments):
 
 # -- Models and arrays in files ------------------------------------------------------------------------------
 def _model_of(arguments, at_parameters=False):
-    """The model of fields and latents in a file, also from a model of fields at parameters; or that."""
+    """The model of fields and latents in a file, also within a `ParametricModel`; or that with `at_parameters`."""
     path = arguments.model
     model = randsmap.load(path)
     if isinstance(model, randsmap.ParametricModel):
         if at_parameters:
             return model
-        held = model.held_out_  # it is that of fields at parameters, without the points of an error bar at latents
+        held = model.held_out_  # errors of fields at parameters, without points at latents
         model.model_.held_out_ = None if held is None else replace(held, points=None, norms=None)
         return model.model_
     if at_parameters:
@@ -684,7 +684,7 @@ def _read_fields(arguments, model):
 
 
 def _read(arguments, read, shapes, expectation):
-    """The input file; ValueError with a hint at what may be meant, unless a row has one of the shapes, of one size."""
+    """The input file. Unless a row has one of the shapes (of equal size), ValueError with a hint at the cause."""
     path = arguments.input
     given = read(path, key=arguments.key, transpose=arguments.transpose)
     if given.ndim < 2 or (given.ndim > 2 and len(shapes[-1]) == 1):
@@ -698,7 +698,7 @@ def _read(arguments, read, shapes, expectation):
 
 
 def _other_array(arguments, name, option):
-    """A hint if the option of an array's name may be missing."""
+    """A hint that the option with the name of an array may be missing."""
     may_be = getattr(arguments, option) is None and getattr(arguments, name).suffix.lower() in HAVE_NAMES
     return f". If they are another array of the file, {_flag(option)} names it" if may_be else ""
 
@@ -723,7 +723,7 @@ def _parameters_of(arguments, snapshots, width=None):
 
 
 def _read_option(read, arguments, name, **how):
-    """What `read` reads from the file of an option whose array a second option names; errors name that one."""
+    """The result of `read` for the file of an option; errors name the option that selects the array."""
     try:
         return read(getattr(arguments, name), key=getattr(arguments, f"{name}_key"), **how)
     except ValueError as error:
@@ -765,14 +765,14 @@ def _weights_of(arguments, layout):
 
 
 def _check_out(arguments, check=writable_target):
-    """Raise where --out, or --error, is a file that the command reads, which would be lost, or cannot be written."""
+    """Raise if --out or --error is a file that the command reads, or cannot be written."""
     for option in ("out", "error"):
         out = getattr(arguments, option, None)
         if out is None:
             continue
         for name in ("model", "input", "groups", "parameters", "cell_weights", "invariant_values", "latents"):
             path = getattr(arguments, name, None)
-            with contextlib.suppress(OSError):  # of a path that does not exist, or whose error comes when it is read
+            with contextlib.suppress(OSError):  # the path does not exist, or raises an error when it is read
                 if path is not None and os.path.samefile(path, out):
                     raise ValueError(f"--{option} {out} would replace {path}, which is read: give another name")
         check(out)

@@ -46,7 +46,7 @@ def _parsers(parser: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 
 def _cases(parsers: dict[tuple[str, ...], Any]) -> Iterator[str]:
-    """Lines of a case statement: values after an option that has some, then what is after a command; else files."""
+    """Lines of a case statement: values after an option, words after a command, else files."""
     for path, parser in parsers.items():
         at, flags, values = " ".join(path), list[str](), list[str]()
         for action in parser.actions:
@@ -78,6 +78,6 @@ def _fish(parser: Any) -> Iterator[str]:
 
 
 def _said(text: str | None) -> str:
-    """A help in short, between quotes."""
+    """The first words of a help text, in quotes."""
     short = textwrap.shorten((text or "").replace("%%", "%").partition(" (")[0], 60, placeholder=" ...")
     return "'" + short.replace("\\", "\\\\").replace("'", "\\'") + "'"

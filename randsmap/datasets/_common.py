@@ -168,7 +168,7 @@ def fill_output(out: Output, shape: tuple[int, ...], fill: _Fill) -> _Values:
     if not isinstance(out, (str, os.PathLike)):
         raise TypeError(f"out must be a float64 NumPy array, the path of a .npy file or None, got {type(out).__name__}")
     path = files.expanded(out)
-    if files.is_stream(path):  # nothing to be mapped
+    if files.is_stream(path):  # a stream cannot be mapped
         array = fill_output(None, shape, fill)
         files.write_atomically(path, lambda file: np.save(file, array))
         return array
@@ -184,7 +184,7 @@ def steps_to(times: _Values, dt: float) -> tuple[_Integers, _Values]:
     if times[-1] > 2**53 * dt:
         raise ValueError(f"t_end = {times[-1]:g} takes more than 2**53 steps of dt = {dt:g}")
     whole, round_off = np.rint(times / dt), 4 * _EPS * times
-    # 3 * 0.1 and 0.3 are the same time: a difference of rounding is not a step
+    # 3 * 0.1 and 0.3 are the same time: a difference by round-off is no step
     whole = np.where(np.abs(times - whole * dt) <= round_off, whole, np.floor(times / dt))
     rest = times - whole * dt
     return whole.astype(np.intp), np.where(rest > round_off, rest / dt, 0.0)
@@ -223,7 +223,7 @@ def run_trajectories(run: Callable[[slice, threading.Event], object], n: int, si
 
     try:
         _parallel.parallel_rows(task, n, size)
-    finally:  # also while the caller waits for the other threads
+    finally:  # the interrupt may come while the caller waits for the other threads
         stopped.set()
 
 

@@ -349,7 +349,7 @@ def solve_eikonal(
 
 
 def _travel_times(fields, kind, exits, dx, dy, out, sweeping=False):
-    """The kernel on fields (n, nx, ny) that were checked; kinds of the cells and exits as `_corridor` gives them."""
+    """The kernel on checked fields (n, nx, ny); `_corridor` returns the kinds of the cells and the exits."""
     n, nx, ny = fields.shape
     behind = int(np.flatnonzero(kind == crowd.SOURCE).max(initial=-ny)) // ny + 1  # the last row with a source
     pivot = nx if exits[ny:].any() else behind

@@ -236,7 +236,7 @@ def _read_image(path):
     except (ImportError, MemoryError):
         raise
     except Exception as error:  # damaged files make the readers raise nearly anything
-        if isinstance(error, OSError) and error.errno is not None:  # no such file, no permission
+        if isinstance(error, OSError) and error.errno is not None:  # the file is missing or not readable
             raise
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
 

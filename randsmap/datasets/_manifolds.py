@@ -92,7 +92,7 @@ def make_s_curve(
     """
     n_features = check_count(n_features, "n_features", low=3)
     check_count(n_samples, "n_samples")
-    # a seed of its own, drawn first: the same n_samples or not, a seed gives the same R
+    # R has its own seed, drawn first: a seed gives the same R for every n_samples
     random_state = check_random_state(random_state)
     (rng,) = _common.random_streams(random_state, 1)
     U, _, Vt = np.linalg.svd(rng.standard_normal((n_features, 3)), full_matrices=False)
@@ -105,7 +105,7 @@ def _make(surface, ranges, n_samples, noise, description, names, descr, *, rando
     """Noisy points surface(*coordinates), the coordinates uniform in these ranges, perhaps embedded by a matrix."""
     n_samples = check_count(n_samples, "n_samples")
     noise = check_number(noise, "noise", low=0.0)
-    block_size = 8192  # rows of one random stream: the data do not depend on the number of threads
+    block_size = 8192  # rows per random stream: the data do not depend on the number of threads
     streams = _common.random_streams(random_state, -(-n_samples // block_size))
     coordinates = np.empty((n_samples, 2))
 
@@ -116,7 +116,7 @@ def _make(surface, ranges, n_samples, noise, description, names, descr, *, rando
         x += noise * rng.standard_normal(x.shape)
         if embedding is None:
             data[rows] = x
-        else:  # three terms, not a BLAS call: bit-identical for any number of threads
+        else:  # three terms instead of BLAS: bit-identical for any number of threads
             data[rows] = x[:, :1] * embedding[:, 0] + x[:, 1:2] * embedding[:, 1] + x[:, 2:] * embedding[:, 2]
 
     shape = n_samples, 3 if embedding is None else len(embedding)

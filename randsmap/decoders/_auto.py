@@ -50,10 +50,10 @@ FAMILIES = (*_MAPS, POLYNOMIAL, *KERNELS, KNN, DOUBLE_DIFFUSION_MAPS)
 _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing except lambda
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
-_EXACT = 8000  # samples up to which kernels are fitted as such, in n^3 operations and n^2 numbers
+_EXACT = 8000  # samples up to which kernels are fitted exactly, in n^3 operations and n^2 numbers
 _LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
 
-# where a search starts: members of the families, in this order, as (nu, degree, length scale in standard deviations)
+# start of a search: members of the families, in this order, as (nu, degree, length scale in standard deviations)
 _STARTS: dict[str, tuple[tuple[float | None, int | None, float], ...]] = {
     KNN: ((None, None, 1.0),),
     THIN_PLATE: ((None, 1, 1.0),),
@@ -101,10 +101,10 @@ class Trial:
     degree: int | None
     scales: _Values  # in standard deviations of the latents
     value: float = np.nan  # lambda over the largest eigenvalue, k, or the rank
-    strength: float = np.nan  # lambda, a sample
+    strength: float = np.nan  # lambda per sample
     score: float = np.inf
     error: float = np.nan
-    judged: int = 0  # on so many samples
+    judged: int = 0  # number of samples of the score
 
     @property
     def kind(self) -> tuple[str, float | None, int | None]:
@@ -178,8 +178,8 @@ class Trial:
 # -- Cross-validation errors -------------------------------------------------------------------------------
 _Groups = Sequence[NDArray[np.intp]]
 
-# Families without lambda: what they have instead, and the values compared. Ranks 2, 3, 4, 6, 8, 12, ..., 1024 grow by
-# factors of at most 1.5.
+# Families without lambda: the parameter that they have instead, and its candidates. Ranks 2, 3, 4, 6, 8, 12, ..., 1024
+# grow by factors of at most 1.5.
 COUNTED: dict[str, tuple[str, Sequence[int]]] = {
     KNN: ("n_neighbors", (1, 2, 3, 4, 5, 6, 8, 10, 12)),
     DOUBLE_DIFFUSION_MAPS: ("rank", [base << k for k in range(10) for base in (2, 3)][:-1]),
@@ -207,10 +207,10 @@ class Samples:
         self, X: _Values, G: _Values, norms: _Values, labels: NDArray[Any] | None, rng: Any, seed: int | None = None
     ) -> None:
         self.X, self.G, self.norms, self.labels, self.scales = X, G, norms, labels, error_scales(norms)
-        # of many samples an error of 1e-5 in one is hidden by the others, while to refit without it takes long
+        # among many samples the error of one by round-off is hidden, and a fit without it takes long
         self.digits = 1e-8 if len(X) <= 300 else 1e-11
         self.groups = None if labels is None else members_of(labels)
-        # few enough that a part's mean error is no accident, enough that one part does not decide
+        # parts are large enough for a significant mean error, and enough that no single part decides
         self.parts = self.groups or np.array_split(rng.permutation(len(X)), min(8, len(X)))
         self.seed = int(rng.uniform(0, 2**31)) if seed is None else seed
 
@@ -246,7 +246,7 @@ class Samples:
         """(count, residuals) for numbers of neighbours or ranks, as far as the samples allow them."""
         X = self.X / trial.scales
         if trial.family == DOUBLE_DIFFUSION_MAPS:
-            kernel, folds = Radial.gaussian(1.0), folds_of(self.parts, 5)  # each costs an eigendecomposition
+            kernel, folds = Radial.gaussian(1.0), folds_of(self.parts, 5)  # each part costs an eigendecomposition
             yield from harmonic_residuals(kernel, X, self.G, folds, counts).items()
             return
         # at most half of the points that are left when the largest group is held out
@@ -308,7 +308,7 @@ def check_groups(groups: ArrayLike | None, n: int, least: int = 2) -> NDArray[np
 
 _ALWAYS_REFINED = (THIN_PLATE, GAUSSIAN, MATERN)  # families that are refined although others are better
 _LARGEST = 12  # decoders in the blend, at most
-WORTH = 0.01  # improvement of the score, about as much of the error, for which a larger blend is taken
+WORTH = 0.01  # improvement of the score (about that of the error) for which a larger blend is selected
 
 
 def search_threads(n: int) -> AbstractContextManager[None]:
@@ -343,7 +343,7 @@ def search(samples: Samples, n_trials: int, families: Sequence[str], rng: Any) -
             turn += 1
         for proposal in proposals:
             path = few.path(proposal)
-            # of k-NN mixtures each number of neighbours is a trial
+            # for k-NN mixtures each number of neighbours is a trial
             found += path if proposal.family == KNN else [min(path, key=lambda trial: trial.score)]
     return given_up + found, found
 
@@ -410,7 +410,7 @@ def blend(samples: Samples, members: list[Trial], most: int) -> tuple[list[Trial
     rest = G - X @ trend
     limit = (2.0 if samples.groups is None else 1.25) * float(np.linalg.norm(rest - rest[nearest], axis=1).max())
     residuals = {id(trial): samples.residuals(trial) for trial in members}
-    # judged anew, for these may be more samples than those of the search
+    # scores are computed again, since there may be more samples than in the search
     members = leading([samples.judge(trial, residuals[id(trial)]) for trial in members])
     P = np.stack([G - residuals[id(trial)] for trial in members])
     P = limited(P, G[nearest] + (X - X[nearest]) @ trend, limit)
@@ -521,7 +521,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
 
     _state = {
         **FIT_STATE,
-        "_fitted": NOT_SAVED,  # that of best_decoder_
+        "_fitted": NOT_SAVED,  # a model file holds the fit of best_decoder_
         "best_decoder_": Part("predict", n_in="d", n_out="M"),
         **dict.fromkeys(("results_", "held_out_error_", "on_edge_", "chosen_invariants_"), NOT_SAVED),
     }
@@ -566,7 +566,7 @@ class AutoDecoder(InvariantParameters, LinearDecoder, FieldRegressor):
             if judged is not everything:
                 best = finalists(judged, best, n)
                 trials += best
-            # parts of a blend take about as long as the search, if there are so many at most
+            # a blend of at most this number of parts takes about as long as the search
             members, error, limit = blend(judged, candidates(judged, best), max(1, min(_LARGEST, 10000 // n)))
         if judged is not everything:
             error = self._held_out(everything, members, limit, units, rng)

@@ -54,12 +54,12 @@ def check_fields(
     memory-mapped y comes as Rows; with `factored`, FactoredRows as they are."""
     if isinstance(y, FactoredRows):
         return (y if factored else y.array), *y.origin
-    if y is None:  # in words that scikit-learn's checks look for
+    if y is None:  # scikit-learn's checks search for these words
         raise ValueError("y must hold the fields of X, got None: it requires y to be passed, but the target y is None")
     y, layout = flattened(y, name)
     y = np.asanyarray(y)
     F: Any = Rows.of(y[:, None] if y.ndim == 1 else y, name)
-    # rows of a file are checked when they are read
+    # rows of a file are checked later, when they are read
     if not (blocks and F.mapped):
         F = F.whole()
         check_domain(F, name)
@@ -184,7 +184,7 @@ def require(part: Any, method: str) -> bool:
 
 
 # -- Estimators ------------------------------------------------------------------------------------
-# methods that only the package calls
+# methods that are internal to the package
 PROTOCOL = ("fit_state", "check_available", "weights_of", "eigenpairs", "regression", "storable", "leverage_points")
 PROTOCOL += ("frozen_encoder", "draw", "activation_parameters", "checked_latents", "closed_error_bar", "round_off")
 PROTOCOL += ("tangents_at", "registered", "split", "begin", "fit_inside", "check_inside")
@@ -241,7 +241,7 @@ class FieldRegressor(FieldOutputMixin, MultiOutputMixin, RegressorMixin, BaseEst
     _n_outputs = property(attrgetter("_field_shape.n_cells"))
 
     def _output(self, out, X, n, cells):
-        """Where `predict` puts n fields, of all cells or of some: what it returns, and that as (n, k)."""
+        """The output of `predict` for n fields in all cells or in some: the array to return, and its view (n, k)."""
         k = self._n_outputs if cells is None else len(cells)
         out = output(out, X, (n, *self.field_shape_) if cells is None else (n, k))
         return out, out.reshape(n, k)
@@ -256,9 +256,9 @@ class Fit:
 
     linear_map: Any
     leverage: Any
-    training_points: Any  # (n, d) as given, or some of them
+    training_points: Any  # (n, d) in the units of the caller, or a subset
     invariants: Any = None
-    bias: Any = None  # (M,) of coefficients in single precision, which have it rounded
+    bias: Any = None  # (M,): the bias in double precision for coefficients in single precision
     # for the error bar: labels (n,) of points that are left out together; coordinates of the training fields, if these
     # are not known otherwise, of up to 2000 points; distances of the fields from those with such coordinates
     groups: Any = None
@@ -331,7 +331,7 @@ class Fit:
         for size in (max(array.max(), -array.min()) for array in (getattr(self, each) for each in names)):
             if size and not 1e-37 < size < 1e38:
                 raise ValueError(f"dtype='float32' has no coefficients of {size:.1e}: change the unit of the fields")
-        for chosen in (names, names[1:])[: len(names)]:  # what combines functions to few modes may cancel
+        for chosen in (names, names[1:])[: len(names)]:  # the combinations of functions to few modes may cancel
             new: Any = replace(self, bias=bias, **{each: getattr(self, each).astype(np.float32) for each in chosen})  # type: ignore[type-var]
             error = min(error, scaled_l2(exact, new.free.decode(X), cell_weights=weights).max())
             if error <= allowed:
@@ -350,7 +350,7 @@ class Fit:
         return self.linear_map.fields(X)
 
     def __getstate__(self) -> dict[str, Any]:
-        # made anew when they are needed: some hold functions, or a structure of C
+        # computed again on demand: some hold functions or a structure of C
         computed = ("linear_map", "leverage", "trust", "columns")
         return {name: value for name, value in vars(self).items() if name not in computed}
 
@@ -383,9 +383,9 @@ class HoldsFit:
         d, the number of latent coordinates.
     """
 
-    fit_state: ClassVar[Callable[..., Fit]]  # the result of a fit, which `fit` keeps
+    fit_state: ClassVar[Callable[..., Fit]]  # returns the result of a fit, which `fit` stores
     _fitted: Any = None
-    calibrated_: ErrorBar | None = None  # found, or set by `calibrate`
+    calibrated_: ErrorBar | None = None  # computed, or set by `calibrate`
 
     @property
     def fitted(self) -> Any:
@@ -537,7 +537,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         A few rows are decoded by a loop that reads the coefficients once, more by matrix products; the results differ
         by 1e-12 of |phi(z)| |A|. Coefficients of the last few sets of cells are kept until the next `fit`.
         """
-        fit = self._fitted or self.fitted  # the attribute first: one row must cost microseconds
+        fit = self._fitted or self.fitted  # the attribute first: one row takes microseconds
         if invariant_values is None:
             X = validate_data(self, X, reset=False)
         else:
@@ -591,7 +591,7 @@ class LinearDecoder(HoldsFit, FieldOutputMixin):
         return fresh, X, Z, None if fields is None else check_fields(fields, len(X), name="fields")[0]
 
     def _restore(self):
-        cells = self.linear_map.A.shape[1]  # makes the map, which checks its shapes
+        cells = self.linear_map.A.shape[1]  # this access makes the map, which checks the shapes
         if cells != self._n_outputs:
             raise ValueError(f"fields of shape {self.field_shape_}, coefficients of {cells} cells")
 

@@ -86,7 +86,7 @@ class BlendFit(Fit):
     groups: Any = saved(Array("n", dtype=np.intp, low=0, optional=True), default=None)
 
     training_points = property(lambda self: self.points * self.latent_scale)
-    rows = 256  # points decoded at a time: a few arrays (parts, rows, coordinates)
+    rows = 256  # points per block: a few arrays (parts, rows, coordinates) are in memory
 
     index = cached_property(lambda self: NeighborIndex(self.points))
     training_fields = property(lambda self: self.coordinates[judged_rows(len(self.coordinates))])
@@ -97,7 +97,7 @@ class BlendFit(Fit):
             labels[g] = number
         points, decoders, n = self.points, self.decoders, len(self.points)
         centers = [min(getattr(part, "n_centers", None) or n, n) for part in decoders]
-        if len(G) < n or min(centers) < n:  # fits to these points, for matrices of all would not fit in memory
+        if len(G) < n or min(centers) < n:  # fits to these points, since matrices of all would not fit in memory
             points = points[judged_rows(n)]
             decoders = [
                 part_of(part, len(G) / n).fit(points * self.latent_scale, G) if min(m, len(G)) < n else part
@@ -108,7 +108,7 @@ class BlendFit(Fit):
             raise AttributeError(f"some parts of this blend are not decoders of this package: {HOW}")
         missed = np.stack([part.left_out(G, groups) for part in parts])
         for m, part, count in zip(missed, self.decoders, centers):
-            if count < n:  # no less than the fit itself misses; a sample's mean share in its field is count / n at most
+            if count < n:  # the least error is that of the fit: a sample's mean share in its field is count / n at most
                 own = (G - part.fitted.decode(points * self.latent_scale)) / (1 - min(count / n, 0.5))
                 larger = np.linalg.norm(own, axis=1) > np.linalg.norm(m, axis=1)
                 m[larger] = own[larger]
@@ -131,7 +131,7 @@ class BlendFit(Fit):
         return LinearMap(self._median(known) if known else self, self.coefficients, self.invariants, None, self.bias)
 
     def _median(self, known):
-        """The functions of C: the median of what the parts decode or, where one is unknown, of what it is given."""
+        """The functions of C: the median of the fields of the parts or, if a part is unknown to C, of given fields."""
         limit, (d, r), arrays = np.inf if self.limit is None else self.limit, self.trend.shape, {}
         if known and limit < np.inf:
             near = mixture_basis(self.training_points, self.latent_scale, 1).arrays
@@ -169,7 +169,7 @@ class BlendFit(Fit):
         training = at(self.training_points)
         return Leverage(at, self.training_points, training, training, limit=FACTOR)
 
-    # -- Of parts that C does not know: their fields side by side, and those that they must be near -----------
+    # -- Parts unknown to C: their fields side by side, and the fields that they must be near ----------------
     def values(self, X: _Values) -> _Values:
         # the blend has checked X
         parts = (part.fitted.decode if isinstance(part, HoldsFit) else part.predict for part in self.decoders)

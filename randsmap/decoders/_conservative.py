@@ -33,7 +33,7 @@ class LeverageOfPart:
 
     leverage_from: str
     no_leverage = ""
-    calibrated_: ErrorBar | None = None  # found, or set by `calibrate`
+    calibrated_: ErrorBar | None = None  # computed, or set by `calibrate`
 
     def leverage_points(self, X: Any) -> Any:
         """X as the part's `leverage` takes it."""
@@ -61,7 +61,7 @@ class LeverageOfPart:
         result: NDArray[Any] = self._leverage_part().leverage(self.leverage_points(X))
         return result
 
-    # the part keeps its own, and another one after more batches or `calibrate`
+    # the part has its own error bar, and a new one after more batches or `calibrate`
     error_bar_ = property(partial(found_error_bar, keep=False), doc=found_error_bar.__doc__)
 
     def closed_error_bar(self) -> ErrorBar:
@@ -70,7 +70,7 @@ class LeverageOfPart:
         if not hasattr(type(part), "error_bar_"):
             raise unknown_errors(self, " without a decoder" if part is None else f" with a {type(part).__name__}")
         ours = norm_weights(self.field_shape_, self)  # type: ignore[attr-defined]
-        theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # those that it has used
+        theirs = getattr(getattr(part, "invariants_", None), "cell_weights", None)  # the weights that the part has used
         if ours is not None and not np.array_equal(ours, 1.0 if theirs is None else theirs):
             raise AttributeError(f"errors of the {type(part).__name__} are measured in another norm of fields: {HOW}")
         return part.error_bar_  # type: ignore[union-attr]
@@ -124,8 +124,8 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
     leverage_from = "estimator"
 
     estimator: Any = parameter(kw_only=False, shown="regressor", of_columns=True)
-    _columns: Any = None  # labels of those of X
-    _stream: RunningInvariants | None = None  # what batches have shown of the invariants
+    _columns: Any = None  # labels of the columns of X
+    _stream: RunningInvariants | None = None  # statistics of the batches for the invariants
     stream = property(lambda self: self._stream)
 
     def fit(self, X: ArrayLike, y: ArrayLike, **fit_params: Any) -> Self:
@@ -175,14 +175,14 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
                 warn_caller(f"this {type(self).__name__} was fitted by fit: partial_fit discards that fit")
             F, G, dtype, _ = self._checked_batch(X, y, fit_params)
             before = self._stream or RunningInvariants.of(self, G.shape[1])
-            after, self.invariants_ = before.with_fields(G, dtype)  # before the regressor has it: it may be refused
+            after, self.invariants_ = before.with_fields(G, dtype)  # checked before the regressor gets the batch
             part = clone(self.estimator) if self._stream is None else self.estimator_
             self._learned(part.partial_fit(X, F, **fit_params), X)
             self._stream = after
         return self
 
     def _checked_batch(self, X, y, fit_params):
-        """Fields as the regressor gets them; those of rows with a weight, their number type, and latents of these."""
+        """Fields for the regressor; the fields of rows with a weight, their number type, and their latents."""
         # sparse matrices, which the regressor may take, have no length, and array-likes may have neither
         n = X.shape[0] if hasattr(X, "shape") else len(np.asarray(X))
         check_samples(X=X, y=y)
@@ -192,7 +192,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
             self._columns, self._field_shape = index_of(X, -1), layout
         else:
             check_columns(self._columns, "the first batch", X=X)
-            field_rows(self, y, name="y")  # arranged as those of the first batch
+            field_rows(self, y, name="y")  # in the layout of the first batch
         _, Z, G = weighted_samples(fit_params.get("sample_weight"), X, F)
         if isinstance(F, Rows):
             as_it_is = isinstance(self.estimator, FieldRegressor) or F.array.dtype == np.float64
@@ -200,7 +200,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         return (F[:, 0] if self.field_shape_ == () else F), G, dtype, Z
 
     def _learned(self, estimator, X):
-        """Keep the fitted regressor and what it says of X."""
+        """Store the fitted regressor and its description of X."""
         self.estimator_, self.calibrated_ = estimator, None
         for name in ("n_features_in_", "feature_names_in_"):
             self.__dict__.pop(name, None)
@@ -243,7 +243,7 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
         return with_error(self._field_shape.labelled(result, cells, out), self, X, return_error, coverage)
 
     def _check_derivatives(self, method: str) -> bool:
-        if not hasattr(type(self.estimator), "linear_map"):  # of any other the derivatives are no matter of ours
+        if not hasattr(type(self.estimator), "linear_map"):  # derivatives of other regressors are not available
             name = type(self.estimator).__name__
             raise AttributeError(f"the {method} of a {name} is not known: decoders of this package have one")
         return require(self.estimator, method)
@@ -276,6 +276,6 @@ class ConservativeRegressor(InvariantParameters, LeverageOfPart, MetaEstimatorMi
 
 
 def _refuse_misread(X: Any) -> None:
-    """Raise for dates, durations and masked values; text, objects and sparse matrices are the regressor's matter."""
+    """Raise for dates, durations and masked values; text, objects and sparse matrices are left to the regressor."""
     if not hasattr(X, "toarray") and np.asarray(X).dtype.kind not in "OSTU":
         real_numbers(X, "X")

@@ -62,7 +62,7 @@ class KernelFit(_base.Fit):
             raise ValueError("nu belongs to the Matern kernel, and must be 0.5, 1.5 or 2.5")
 
     radial = property(lambda self: Radial.named(self.kind, self.nu, self.frequencies))
-    penalised_bias = property(lambda self: 0.0 if self.free_bias else 1.0)  # what it adds to the kernel
+    penalised_bias = property(lambda self: 0.0 if self.free_bias else 1.0)  # the constant that is added to the kernel
 
     def kernel(self, X: _Values) -> _Values:
         """The kernel of the regression between latents X (n, d) and the training points."""
@@ -224,7 +224,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
                 f"with degree={self.degree} and regularization=0 latent points must differ, got {repeated} repetitions:"
                 " give a regularization > 0"
             )
-        # the fields are copied once, to where the coefficients will be: [b_0; C; b]
+        # the fields are copied once, into the array of the coefficients: [b_0; C; b]
         A = np.empty((1 + n + d * self.degree, F.shape[1]))
         C = A[1 : n + 1]
         for start, stop, block in (F if isinstance(F, Rows) else Rows(F)).blocks():
@@ -254,7 +254,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
         dual, tail, F = fit.dual(X[some]), fit.tail(X[some]), F.centred() if fit.free_bias else F
         eigenvalues, V, _ = dual.modes
         t, W = tail.shape[1], V / np.sqrt(eigenvalues)
-        # [tail | kernel] P is the tail, and what the kernel's combinations W have next to it at the centres
+        # [tail | kernel] P is the tail, and the combinations W of the kernel at the centres
         P = np.block([[np.eye(t), -np.linalg.lstsq(tail, dual.K @ W, rcond=None)[0]], [np.zeros((len(W), t)), W]])
         normal, found = np.zeros((P.shape[1],) * 2), np.zeros((P.shape[1], F.shape[1]))
         penalty, factor = np.zeros((P.shape[1], 1)), cast(Any, None)
@@ -269,7 +269,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
                         normal += cross(Phi, Phi)
                 if factor is None:
                     regularization = max(regularization, 10 * np.finfo(float).eps * np.trace(normal[t:, t:]))
-                    # of the tail the round-off of latents that do not span all directions, each in its own units
+                    # round-off of the trend, if latents do not span all directions, each in its own units
                     least = len(X) * np.finfo(float).eps * np.append(1.0, np.square(fit.points).max(axis=0))[:t]
                     penalty[:t, 0] = 1e-12 * np.maximum(normal.diagonal()[:t], np.maximum(least, 1e-280))
                     penalty[t:] = regularization
@@ -278,7 +278,7 @@ class KernelDecoder(_base.RidgeDecoder, InvariantParameters, _base.FieldRegresso
                 found += scipy.linalg.cho_solve(factor, P.T @ right - penalty * found, check_finite=False)
             A = P @ found
         b, C = A[:1] + F.mean if t else A.sum(axis=0)[None], A[t:]  # the kernel is 1 + k without a tail
-        share = regularization * len(some) / len(X)  # of a fit to the centres alone
+        share = regularization * len(some) / len(X)  # lambda of a fit to the centres alone
         return replace(fit, coefficients=np.vstack([b, C, A[1:t]]), solver="sums", regularization=share)
 
     def _check_kernel(self):

@@ -29,8 +29,8 @@ from randsmap.maps.linear_map import LinearMap, cell_subsets, in_units, mixture_
 
 _Values = NDArray[np.float64]
 
-# Distances between all training fields are kept up to this many (256 MB), so that decoding one
-# row costs microseconds; beyond, those that a block of rows needs are computed with it.
+# Distances between all training fields are kept up to this many (256 MB), so that decoding one row costs microseconds;
+# beyond, each block of rows computes the distances that it needs.
 KEPT_DISTANCES = 2**25
 BLOCK_DISTANCES = 2**22
 _COMPUTED = ("points", "index", "nystroem", "exponents", "columns")  # of a fit, whatever the number of neighbours
@@ -41,7 +41,7 @@ class KNNFit(_base.Fit):
     """A fit of a k-NN decoder: its training data, and what is computed from them once."""
 
     latents: _Values = saved(Array("n", "d"))
-    fields: Any = saved(Array("n", "M"))  # or rows of a mapped file
+    fields: Any = saved(Array("n", "M"))  # an array, or rows of a mapped file
     latent_scale: _Values = saved(Array("d", low=np.finfo(float).smallest_subnormal))
     # a diffusion map, of objective="encoder"
     encoder: Any = saved(Part("transform", n_in="M", n_out="d", optional=True))
@@ -181,7 +181,7 @@ class KNNFit(_base.Fit):
     def leverage(self) -> Leverage:
         """Mean distance to the k nearest points over their own mean distance to their k nearest others."""
         k, (n, d) = self.n_neighbors, self.latents.shape
-        # of a point, and never that to its twins alone: at least d + 1 others
+        # mean distance of a point to at least d + 1 others, never to its copies alone
         around = min(max(k, d + 1), n - 1)
         distances, indices = self.index.query(self.points, min(max(k, around) + 1, n))
         own = distances[:, 1 : around + 1].mean(axis=1) if around else np.full(1, np.inf)
@@ -346,7 +346,7 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
         elif given["copy"]:
             F = F.whole()
         else:
-            for _ in F.blocks(what="checking"):  # a value that is not finite is found now
+            for _ in F.blocks(what="checking"):  # this pass finds values that are not finite
                 pass
         encoder = self._fitted_encoder(F) if self.objective == "encoder" else None
         fit = KNNFit(X.copy(), F, scale, encoder, given["n_neighbors"])
@@ -484,5 +484,5 @@ def _exponents(encoder, F):
 
 
 def _is_diffusion_map(encoder):
-    """True if it has the methods of a diffusion map that the search calls."""
+    """True if the encoder has the methods of a diffusion map that the search calls."""
     return all(hasattr(encoder, name) for name in ("transform", "nystroem_weights", "squared_distances"))

@@ -51,7 +51,7 @@ def held_out_regularization(rows: FeatureRows, F: Any, weights: NDArray[np.float
         hat = Spectral(taken).hat()
     lambdas = np.array([regularization for _, regularization in lambda_path(hat.largest)])
     errors = hat.distances(G, np.arange(G.shape[1]), lambdas) / sizes
-    # a field that is lost counts once, however far off it is
+    # the error of a field counts as 1 at most
     means = np.average(np.where(errors < 1, errors, 1.0), axis=1, weights=root**2)
     # eigenvalues of Phi^T Phi, and lambda with them, grow with the number of samples, or with their weight
     return float(lambdas[np.argmin(means)] * rows.total / taken.total)
@@ -68,7 +68,7 @@ def _training_constrained(rows, invariants, F, regularization):
 
 
 def _of_latest(name):
-    """A fitted attribute that is known before the batches are solved for."""
+    """A fitted attribute that is known before the solution of the batches."""
     return property(lambda self: getattr(self.stream or self.fitted, name))
 
 
@@ -136,8 +136,8 @@ class RandomFeatureRegression(_base.RidgeDecoder):
     random_state: Any = parameter(default=None, shown="int, RandomState instance or None")
 
     _fitted: Any = None  # a RidgeFit
-    _stream: Any = None  # that of the batches so far, not solved for; None before the first one and after `fit`
-    # a model file holds the fit: sums take more memory, and are of no use to those who decode
+    _stream: Any = None  # the unsolved fit of the batches; None before the first batch and after `fit`
+    # a model file holds the fit without the sums, which take more memory and are not needed to decode
     _state = {**_base.FIT_STATE, "_fitted": Part(ridge.RidgeFit, d="d"), "_stream": NOT_SAVED}
 
     @property
@@ -194,7 +194,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         if None in regularizations:
             regularizations = [held_out_regularization(rows, F, cell_weights)]
         some, judged = _base.full_fields(F), judged_rows(len(X))
-        some = some if isinstance(some, Rows) else Rows(some)  # of a file by blocks
+        some = some if isinstance(some, Rows) else Rows(some)  # a file is read by blocks
         some = some.take(judged) if len(judged) < len(X) else some
         if self.output_rank is None:
             known = {"sketch": sketched(some, cell_weights)}
@@ -218,7 +218,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         return regularizations, fit_with
 
     def _begin(self, features, scale, **known):
-        """The fit before its coefficients are solved for."""
+        """The fit without its coefficients."""
         projected = isinstance(self, InvariantParameters) and self.constraint == "everywhere"
         return ridge.RidgeFit(features, scale, self._centred, projected, **known)
 
@@ -254,7 +254,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         scale = _base.fitted_scale(self.latent_scale if own_form else None, X, weights)
         if (scale == 1).all():
             return features.fit(X), scale
-        if hasattr(features, "activation_parameters"):  # our own take the units into their weights
+        if hasattr(features, "activation_parameters"):  # our maps put units into their weights
             return features.fit(X, latent_scale=scale), scale
         return TransformerBasis(features.fit(in_units(X, scale)), scale), scale
 
@@ -394,12 +394,12 @@ class RandomFeatureRegression(_base.RidgeDecoder):
                 new = {"free_bias": sums.centred, "projected": running is not None}
                 before = replace(before, sums=sums, running=running, **new)
             else:
-                field_rows(self, y, name="y")  # arranged as those of the first batch
+                field_rows(self, y, name="y")  # in the layout of the first batch
                 if M != before.sums.cells:
                     raise ValueError(f"y must have {before.sums.cells} columns, as in the first batch, got {M}")
             after = before.with_fields(F, dtype)
             after.sums.check(X)
-            # before the sums change: they note an interrupt, and a later call raises
+            # the sums change after this: they note an interrupt, and a later call raises
             self._fitted, self.calibrated_, self._stream = None, None, after
             after.sums.add(X, F)
         return self
@@ -491,7 +491,7 @@ class RandomFeatureRegression(_base.RidgeDecoder):
         Phi = points.without_bias().whole()
 
         def decoded(regularization):
-            """By the coefficients of few fields, which costs less than their product with W (L, n)."""
+            """Decode by the coefficients of few fields, which is cheaper than their product with W (L, n)."""
             A = factor.solve(fields, regularization).coefficients
             with blas_threads():
                 return multiply(Phi, A[1:]) + A[0]

@@ -38,15 +38,15 @@ class RidgeFit(Fit):
     features: Any = saved(Part("transform", n_in="d", n_out="P"))  # phi, fitted
     latent_scale: _Values = saved(Array("d", low=_SMALLEST))
     free_bias: bool = saved(Parameter(bool))  # the bias is not penalised
-    projected: bool = saved(Parameter(bool))  # every decoded field, on the invariants
+    projected: bool = saved(Parameter(bool))  # True if every decoded field is projected on the invariants
     invariants: AffineInvariants | None = saved(Part(AffineInvariants, optional=True, M="M"), default=None)
     synthesis: _Values | None = saved(Array("K+1", "M", optional=True, single=True), default=None)  # [mean; U^T]
-    points: Any = saved(Array("n", "d"), default=None)  # training points, after batches some of them
-    sketch: _Values | None = saved(Array("s", "k", optional=True), default=None)  # of up to 2000 points
-    truncated: _Values | None = saved(Array("s", low=0, optional=True), default=None)  # what modes miss
+    points: Any = saved(Array("n", "d"), default=None)  # training points; after batches a subset
+    sketch: _Values | None = saved(Array("s", "k", optional=True), default=None)  # for up to 2000 points
+    truncated: _Values | None = saved(Array("s", low=0, optional=True), default=None)  # errors of the modes
     n_samples: int = saved(Parameter(int, low=1), default=0)
     weights: _Values | None = saved(Array("n", low=_SMALLEST, optional=True), default=None)  # of the points
-    # A (P+1, M) or B (P+1, r), the first row the bias; None, as the next five are not known, before `completed`
+    # A (P+1, M) or B (P+1, r) with the bias in the first row. This and the next five are set by `completed`
     coefficients: Any = saved(Array("P+1", "K", single=True), default=None)
     bias: _Values | None = saved(Array("M", optional=True), default=None)
     solver: str = saved(Parameter(str, words=_SOLVERS), default="")
@@ -54,7 +54,7 @@ class RidgeFit(Fit):
     rank: int | None = saved(Parameter(int, low=0, words=(None,)), default=None)
     bound: float | None = saved(Parameter(object), default=None)
     regularization: float = saved(Parameter(float, low=0), default=0.0)
-    # of batches; a model file has `factor` and the next two, the arguments of `FeatureLeverage`
+    # for batches; a model file holds `factor` and the next two, the arguments of `FeatureLeverage`
     sums: Any = saved(NOT_SAVED, default=None)  # NormalEquations
     running: RunningInvariants | None = saved(NOT_SAVED, default=None)
     factor: _Values | None = saved(Array("w", "r", optional=True), default=None)
@@ -96,7 +96,7 @@ class RidgeFit(Fit):
         running = invariants = None
         if self.running is not None and other.running is not None:
             running, invariants = self.running.merged(other.running)
-        sums = self.sums.copy()  # an error or an interrupt leaves these as they are
+        sums = self.sums.copy()  # an error or an interrupt leaves the old sums unchanged
         sums.merge(other.sums)
         return replace(self, sums=sums, running=running, invariants=invariants)
 
@@ -105,7 +105,7 @@ class RidgeFit(Fit):
         fit = replace(self, points=self.sums.sample, n_samples=self.sums.n)
         return fit.completed(self.sums.solve(regularization, solver), regularization).rounded(dtype)
 
-    # -- What is made of it ------------------------------------------------------------------------
+    # -- Results ------------------------------------------------------------------------------------
     @property
     def A(self) -> _Values:
         """Coefficients (P+1, M) of [1 | phi]."""
@@ -131,7 +131,7 @@ class RidgeFit(Fit):
 
     def left_out(self, G, groups=None):
         X, weights, n = self.points, self.weights, len(self.points)
-        if len(G) < n:  # of some points each counts as several
+        if len(G) < n:  # each point of a subset counts as several
             some = judged_rows(n)
             X, weights = X[some], (np.ones(n) if weights is None else weights)[some] * (n / len(some))
         rows = FeatureRows(self.features, X, bias=not self.free_bias, weights=weights)
@@ -149,12 +149,12 @@ class RidgeFit(Fit):
             rows = FeatureRows(self.features, self.points, bias=not self.free_bias, weights=self.weights)
             ridge = Spectral(rows).leverage(self.regularization)
         training = ridge.values(self.features, self.points)
-        own = training if self.weights is None else self.weights * training  # share of a sample in its decoded field
+        own = training if self.weights is None else self.weights * training  # shares of samples in their own fields
         free, highest = np.maximum(1 - own, np.finfo(float).eps), np.inf
         if self.regularization:
             held_out = training / free
             highest = float(ridge.sizes(self.features, self.points).mean()) / self.regularization
-        else:  # the minimum-norm solution knows no variance of a point that is met whatever the others are
+        else:  # the minimum-norm solution has no variance at an interpolated point
             held_out = np.where(free > 1e-8, training / free, training)
         return Leverage(lambda X: ridge.values(self.features, X), self.points, training, held_out, highest)
 
@@ -193,7 +193,7 @@ def check_streamable(decoder: Any) -> bool:
     elif decoder.constraint != "everywhere":
         needed = f"constraint='everywhere', got {decoder.constraint!r}, which needs all samples at once"
     elif decoder.stream is not None or is_fitted(features) or not (features is None or is_map(features)):
-        return True  # `partial_fit` refuses what is no feature map
+        return True  # `partial_fit` raises if it is no feature map
     elif features is None:
         needed = f"features whose number is known: give FourierFeatures(n_features=...), {otherwise}"
     elif isinstance(features, SigmoidFeatures) and features.latent_box is None:
@@ -236,9 +236,9 @@ def check_mergeable(ours: Any, theirs: Any) -> None:
 
 
 def _settings(decoder):
-    """By name, what two decoders must have in common to be merged."""
+    """{name: value} that two decoders must have in common to be merged."""
     fit = decoder.stream
-    # as the sums were made and "auto" was decided, for parameters may have been set since; causes come before effects
+    # as in the sums and the choice of "auto", since parameters may have changed; causes come before effects
     settings = {
         "the number of latent coordinates": decoder.n_features_in_,
         "the number of cells": fit.sums.cells,
@@ -257,7 +257,7 @@ def _settings(decoder):
 
 
 def _feature_settings(features):
-    """By name, what makes two fitted feature maps one function."""
+    """{name: value} by which two fitted feature maps are the same function."""
     settings = {"the class of their features": type(features).__name__}
     if hasattr(features, "activation_parameters"):
         names = (f"the {name} of their features" for name in ("kind", "weights", "offsets", "scale"))

@@ -54,7 +54,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
         encode = self._encoding.coordinates
         rows = field_rows(self, X)
         latents = by_blocks(lambda F: encode(validate_data(self, F, reset=False)), rows)
-        if hasattr(self, "invariants_"):  # others take points of any kind
+        if hasattr(self, "invariants_"):  # other encoders accept any points
             self._field_shape.warn_of_units(rows)
         return latents
 
@@ -72,7 +72,7 @@ class FieldEncoder(FieldOutputMixin, ClassNamePrefixFeaturesOutMixin, Transforme
 
         {raises}
         """
-        F = self._checked(X)  # before the encoding is read: an encoder without fit is refused
+        F = self._checked(X)  # this check comes first: it raises for an encoder that is not fitted
         return self._in_shape(self._encoding.jacobian(F))
 
     def jvp(self, X: ArrayLike, V: ArrayLike) -> _Values:

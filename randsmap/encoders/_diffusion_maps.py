@@ -31,7 +31,7 @@ from randsmap.encoders._base import FieldEncoder
 from randsmap.encoders._harmonics import non_harmonic_selection
 from randsmap.encoders._nystroem import NystroemExtension, neighbor_kernel
 
-# Modes below are refused: the Nystroem extension divides by the eigenvalue.
+# Modes with smaller eigenvalues raise an error: the Nystroem extension divides by the eigenvalue.
 SMALLEST_EIGENVALUE = 1e-8
 # Eigenvectors among which select="non-harmonic" chooses, or three for each component
 CANDIDATES = 15
@@ -249,7 +249,7 @@ class DiffusionMaps(FieldEncoder):
             if n_neighbors is None:
                 K, epsilon = _distances.gaussian_of_data(F, epsilon, self.epsilon_scale)
             else:
-                if epsilon is None:  # of more rows, a sample of the pairs
+                if epsilon is None:  # a sample of the pairs for many rows
                     epsilon = self.epsilon_scale * _distances.median_distance(F, exact_rows=2000)
                 points = _distances.centred_points(F)
                 index = neighbor_index(points[0], n_neighbors + 2)
@@ -262,7 +262,7 @@ class DiffusionMaps(FieldEncoder):
             self._check_modes(eigenvalues, selected, epsilon)
             self._warn_of_components(eigenvalues, epsilon, K if n_neighbors else None)
             eigenvectors *= eigenvector_signs(eigenvectors, F.array if in_file else F)
-            del K  # before the copy of the data
+            del K  # free the memory before the data are copied
             if points is None:
                 points = (F, None, None) if in_file else _distances.centred_points(F)
 
@@ -316,12 +316,12 @@ class DiffusionMaps(FieldEncoder):
     def _least_harmonic(self, eigenvalues, eigenvectors):
         """Modes selected by Dsilva et al. 2018 among those that may be coordinates."""
         n_candidates = int((eigenvalues >= SMALLEST_EIGENVALUE).sum())
-        if n_candidates <= self.n_components:  # nothing to choose; too few are an error later
+        if n_candidates <= self.n_components:  # no choice; too few modes raise an error later
             return np.arange(1, self.n_components + 1)
         return non_harmonic_selection(eigenvectors[:, :n_candidates], self.n_components)[0]
 
     def _warn_of_components(self, eigenvalues, epsilon, graph=None):
-        n_repeated = int((eigenvalues >= 1 - 1e-10).sum())  # 1, up to the round-off of the kernel
+        n_repeated = int((eigenvalues >= 1 - 1e-10).sum())  # eigenvalues 1, up to the round-off of the kernel
         n_components = 1 if graph is None else connected_components(graph, directed=False)[0]
         if n_components > 1:
             warn_caller(
@@ -349,7 +349,7 @@ class DiffusionMaps(FieldEncoder):
         if tol is not None or root is not None:
             modes, coordinates = self._leading_coordinates(tol)
             if root is not None or len(modes) * sum(rows.shape) < rows.size:
-                rows, modes = coordinates, encoding.scaled(modes)  # C has no cell weights: modes take them in
+                rows, modes = coordinates, encoding.scaled(modes)  # modes include the cell weights
                 image["encoder_modes"] = modes.T.astype(precision, order="C")
                 centre = centre if root is None else centre / root
         return {**image, "encoder_centre": centre, "encoder_rows": rows.astype(precision)}
@@ -424,9 +424,9 @@ def eigenvector_signs(V: _Values, X: _Values) -> _Values:
     signs = np.ones(V.shape[1])
     for mode, v in enumerate(V.T):
         size = abs(v)
-        # neither rounding nor the order of the samples changes which entries are tied, nor their order by the data
+        # neither rounding nor the order of the samples changes the ties or their order by the data
         tied = np.flatnonzero(size >= (1 - 1e-8) * size.max())
-        for column in range(X.shape[1]):  # the first mostly decides: rows may be wide, and in a file
+        for column in range(X.shape[1]):  # in most cases the first decides: rows may be long, and in a file
             if len(tied) == 1:
                 break
             values = X[tied, column]

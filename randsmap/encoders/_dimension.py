@@ -84,14 +84,14 @@ def estimate_n_components(
 
 def _directions(F: NDArray[np.float64], width: float, most: int) -> int:
     """Number of leading eigenvectors that are new directions."""
-    smallest_residual = 0.6  # of a new direction
+    smallest_residual = 0.6  # least residual of a new direction
     gap = 100.0  # rates go with the square of the inverse length: the next direction is about ten times shorter
     share = 0.05  # eigenvectors on fewer of the samples only separate these from the others
-    wanted = max(1, min(CANDIDATES, len(F) // 10))  # fewer samples for each do not resolve its oscillations
+    wanted = max(1, min(CANDIDATES, len(F) // 10))  # ten samples per eigenvector resolve its oscillations
     _, eigenvalues, V = diffusion_modes(gaussian_kernel(F, epsilon=width), 1.0, wanted)
     determined = max(1, int(np.count_nonzero(eigenvalues >= SMALLEST_EIGENVALUE)))
     V, rates = V[:, :determined], -np.log(np.clip(eigenvalues[:determined], np.finfo(float).tiny, 1 - _EPS))
-    spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # samples on which an eigenvector is not small
+    spread = (V**2).sum(axis=0) ** 2 / (V**4).sum(axis=0)  # number of samples on which an eigenvector is not small
     found: list[int] = []
     for k in map(int, np.flatnonzero(spread >= share * len(V))):
         if found and (len(found) == most or rates[k] > gap * rates[found[-1]]):
@@ -109,7 +109,7 @@ def _sample(snapshots: ArrayLike, max_samples: int) -> NDArray[np.float64]:
 
 
 def _kernel_width(F: NDArray[np.float64]) -> float:
-    """Median distance to the seventh neighbour, or what joins the parts of the samples if that is more."""
+    """Median distance to the seventh neighbour, or the distance that joins the parts of the samples, if larger."""
     from scipy.cluster.hierarchy import linkage
     from scipy.spatial.distance import squareform
 
@@ -121,7 +121,7 @@ def _kernel_width(F: NDArray[np.float64]) -> float:
     smaller = sizes[tree[:, :2].astype(int)].min(axis=1)
     joins = tree[smaller >= max(2, joined * len(D)), 2]
     width = max(near, float(joins.max(initial=0.0)))
-    if width == 0:  # over half of the samples have copies
+    if width == 0:  # more than half of the samples have copies
         width = float(D.max())
     if width == 0:
         raise ValueError("all snapshots are equal: no coordinate can distinguish them")

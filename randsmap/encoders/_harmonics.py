@@ -53,7 +53,7 @@ def neighbor_residual(X: _Values, y: _Values) -> float:
 
     n, d = X.shape
     distances, rows = cKDTree(X).query(X, min(n, 3 * d + 6))
-    own = rows == np.arange(n)[:, None]  # not the point itself; copies of it may stand before it
+    own = rows == np.arange(n)[:, None]  # without the point itself, which may come after its copies
     own[~own.any(axis=1), -1] = True
     distances, rows = (values[~own].reshape(n, -1) for values in (distances, rows))
     reach = distances[:, -1:]
@@ -77,7 +77,7 @@ def _leave_one_out_predictions(X, y):
 
     n, d = X.shape
     bandwidth = np.median(pdist(X)) / 3
-    if bandwidth == 0:  # over half of the points coincide: nothing to regress on
+    if bandwidth == 0:  # more than half of the points coincide: no regression is possible
         return np.full(n, y.mean())
     # the moments about each point come from moments about the origin, one product of matrices for many points
     a, b = np.triu_indices(d)

@@ -91,10 +91,10 @@ class GeodesicExtension:
 
     def _slopes(self, X):
         """Derivatives of the coordinates by the distances to the neighbours (L, d, k), and of these by the field."""
-        k = self.n_neighbors + 1  # the last one is for training fields, which are their own neighbours
+        k = self.n_neighbors + 1  # one more for training fields, which are their own neighbours
         distances, index, Z = self._neighbors(X, k)
         paths, weights = self.lengths[index] + distances[:, :, None], self.weights[1:]
-        # their own path is as short as that through the next field on it, which tells how it changes
+        # the path through the next field on it is as short as the path itself, and has its derivative
         left_out = distances == 0
         left_out[:, -1] |= distances[:, 0] > 0
         taken = np.where(left_out[:, :, None] & (paths > 0), np.inf, paths).argmin(axis=1)
@@ -106,7 +106,7 @@ class GeodesicExtension:
         return slopes, directions if self.root is None else directions * self.root
 
     def _by_tiles(self, function: Callable[..., _Values], *arrays: _Values) -> _Values:
-        """What the function makes of a few rows at a time of the arrays."""
+        """The results of the function for blocks of rows of the arrays."""
         size = max(1, (1 << 21) // (self.n_neighbors * max(self.lengths.shape[1], len(self.centre))))  # of 16 MB
         starts = range(0, max(1, len(arrays[0])), size)
         return np.concatenate([function(*(array[a : a + size] for array in arrays)) for a in starts])
@@ -227,12 +227,12 @@ class Isomap(FieldEncoder):
 def _path_lengths(rows, index, n_neighbors, landmarks):
     """Number of parts of the graph of neighbours, and the lengths (n, m) of the shortest paths to the landmarks."""
     n = len(rows)
-    distances, columns = index.query(rows, n_neighbors + 1)  # themselves among them
+    distances, columns = index.query(rows, n_neighbors + 1)  # each field is its own neighbour
     edges = [np.repeat(np.arange(n), n_neighbors + 1)], [columns.ravel()], [distances.ravel()]
     parts = 0
     while True:
         i, j, lengths = map(np.concatenate, edges)
-        # which keeps edges of length 0, by the indices that SciPy 1.13 takes
+        # this format keeps edges of length 0; SciPy 1.13 needs 32-bit indices
         graph = csr_array((lengths, (i.astype(np.int32), j.astype(np.int32))), shape=(n, n))
         count, labels = connected_components(graph, directed=False)
         parts = parts or count
@@ -258,7 +258,7 @@ def _scaling(lengths, landmarks, d):
     m, squared = len(landmarks), lengths[landmarks] ** 2
     if d > m - 1:
         raise ValueError(f"n_components must be at most the number of samples or landmarks less 1 = {m - 1}, got {d}")
-    squared = (squared + squared.T) / 2  # both ways along a path, up to round-off
+    squared = (squared + squared.T) / 2  # the two directions of a path differ by round-off
     means = squared.mean(axis=0)
     B = (means[:, None] + means - squared - means.mean()) / 2
     eigenvalues, V = scipy.linalg.eigh(B, subset_by_index=[m - d, m - 1], overwrite_a=True, check_finite=False)

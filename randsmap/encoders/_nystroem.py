@@ -33,7 +33,7 @@ from randsmap._parallel import blas_threads, for_tiles, tile_rows
 
 # Relative slack of the squared radii, so that ties and rounding are not decided by the last digits
 _SLACK = 1e-9
-# Values below are 0, as in the dense kernel.
+# Smaller kernel values are 0, as in the dense kernel.
 _SMALLEST_VALUE = 1e-300
 _Values = NDArray[np.float64]
 
@@ -45,7 +45,7 @@ def neighbor_kernel(
     (n, dim), `index` finds ``points.rows``, and n_neighbors is at most n - 2. The kernel (n, n) is symmetric with
     diagonal 1, sorted indices and no stored zeros."""
     n = len(X)
-    near, columns = index.query(points[0], n_neighbors + 2)  # one more: does it tie with the last?
+    near, columns = index.query(points[0], n_neighbors + 2)  # one more, to find a tie with the last
     near *= near
     radii = near[:, n_neighbors] * (1 + _SLACK)
     tied = near[:, -1] <= radii
@@ -80,7 +80,7 @@ class NystroemExtension:
     # square roots of the cell weights, by which the training fields were multiplied; None: ones
     root: _Values | None = saved(Array("M", low=np.finfo(float).tiny, optional=True), default=None)
     n_neighbors: Any = saved(Parameter(int, low=1, words=(None,)), default=None)  # None: all pairs
-    # of neighbours, squared
+    # squared distances of neighbours
     radii: _Values | None = saved(Array("n", low=0, infinite=True, optional=True), default=None)
 
     def _restore(self):
@@ -108,7 +108,7 @@ class NystroemExtension:
         """Coordinates (L, d) of fields X (L, M), with training fields in memory."""
         X = self.scaled(X)
         if self.n_neighbors is not None:
-            out, rows = np.empty((len(X), len(self.weights) - 1)), 2**14  # at a time: they bound the scratch
+            out, rows = np.empty((len(X), len(self.weights) - 1)), 2**14  # rows per block bound the workspace
             for start in range(0, len(X), rows):
                 _, j, kernel, first = self._neighbor_values(X[start : start + rows])
                 sums = np.add.reduceat(kernel * self.weights[:, j], first, axis=1)
@@ -168,7 +168,7 @@ class NystroemExtension:
         i, j, squared = pairs_within(X, self.points, own, self.radii)
         first = np.searchsorted(i, np.arange(len(X)))
         nearest = np.minimum.reduceat(squared, first)
-        far = nearest > 2.0**20 * self.width**2  # which have lost digits of their differences
+        far = nearest > 2.0**20 * self.width**2  # their differences have lost digits
         squared -= np.where(far, 0, nearest)[i]
         values = np.exp(squared * -kernel_scale(self.width))
         for row in np.flatnonzero(far):
@@ -216,7 +216,7 @@ class NystroemExtension:
             out[a:b] *= 2 / self.width**2
 
         rows_each = out.shape[1] if out.ndim == 3 else 1
-        with blas_threads(1):  # even of a few rows: bound by the read of the training fields
+        with blas_threads(1):  # limited by memory bandwidth: more threads gain little
             for_tiles(part, len(out), tile_rows(rows_each * max(self.rows.shape)))
         return out
 

@@ -115,7 +115,7 @@ class POD(InvariantParameters, FieldEncoder):
     True
     """
 
-    _map: Any = None  # made of the modes
+    _map: Any = None  # the decoding by modes
     _state = {
         "n_features_in_": Count("M"),
         "n_components_": Count("k"),
@@ -147,7 +147,7 @@ class POD(InvariantParameters, FieldEncoder):
             root = np.ones(M) if weights is None else np.sqrt(weights)
             normals = invariants.directions * root  # orthonormal rows
 
-            # to the last digit, so that no mode holds its error
+            # corrected to the last digit, so that no mode contains its error
             mean = invariants.project(np.array(F.centred(n).mean)[None])[0]
             plain = weights is None and not invariants.constant.any()
             scale = None if plain else np.where(invariants.constant, 0, root)
@@ -157,9 +157,9 @@ class POD(InvariantParameters, FieldEncoder):
                 sigma, modes, energy = truncated_svd(centred, self._count, few)
                 modes = orthonormalize_rows_against(np.ascontiguousarray(modes), normals)
             modes[:, invariants.constant] = 0
-            components = np.ascontiguousarray(modes / root)  # the sign too is the same where a cell is split
+            components = np.ascontiguousarray(modes / root)  # the sign does not change if a cell is split
             size = np.abs(components)
-            # of entries whose magnitude is the largest within 1e-8, the first decides
+            # the first entry of the largest magnitude, within 1e-8, decides
             largest = np.argmax(size >= (1 - 1e-8) * size.max(axis=1, keepdims=True), axis=1)
             signs = np.where(components[np.arange(len(modes)), largest] < 0, -1, 1)[:, None]
 
@@ -170,7 +170,7 @@ class POD(InvariantParameters, FieldEncoder):
             self.n_components_ = len(modes)
             self._encoding = ModeCoordinates(mean, np.ascontiguousarray((modes * root * signs).T))
             self.invariants_ = invariants
-            self._map = self._make_map()  # made now, so that decoding changes nothing
+            self._map = self._make_map()  # made now, so that decoding does not change the estimator
         return self
 
     def _count(self, sigma, n, M):

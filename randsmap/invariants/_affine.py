@@ -29,7 +29,7 @@ from randsmap.invariants import _bounds
 
 _EPS = np.finfo(float).eps
 _TINY = np.finfo(float).smallest_subnormal
-# passes over what nearly depends on each other: the second leaves what it amplifies, the third only round-off
+# passes over nearly dependent rows: the second leaves amplified round-off, the third only round-off
 _CORRECTIONS = 3
 _Values = NDArray[np.float64]
 
@@ -71,11 +71,11 @@ class AffineInvariants:
 
     def __post_init__(self) -> None:
         self._check_attainable(self.values[None, self.independent])
-        if len(self.dependent):  # they are not part of the projection
+        if len(self.dependent):  # dependent columns are not part of the projection
             self.values[self.dependent] = self._implied(self.values[None])[0][0]
 
     def _restore(self) -> None:
-        """Check what the declaration cannot express."""
+        """Check the conditions that the declaration cannot express."""
         if np.count_nonzero(self.constant) != len(self.constant_values):
             raise ValueError("constant_values has not one value per constant cell")
         if len(self.independent) and self.independent.max() >= self.matrix.shape[1]:
@@ -109,7 +109,7 @@ class AffineInvariants:
                 f"cell {cells[i]} is {c[i]} in all training fields, outside its bounds "
                 f"[{lower[cells[i]]}, {upper[cells[i]]}]; bounds=None decodes without them"
             )
-        lower[cells] = upper[cells] = c + 0.0  # no -0.0, so that both bounds have the same bits
+        lower[cells] = upper[cells] = c + 0.0  # + 0.0 makes -0.0 positive, so that both bounds have the same bits
         directions = np.zeros(self.rows.shape)
         for direction, w in zip(directions, self.rows):
             direction[:] = _bounds.dual_direction(np.where(self.constant, 0.0, np.abs(w)), self.cell_weights)
@@ -202,7 +202,7 @@ class AffineInvariants:
         for column, w, total in zip(self.independent, self.rows, values.T):
             what = f"the value {{0}} of invariant {column}{where}"
             _bounds.check_attainable(total, w, *self._kernel_bounds[1:3], what, "the invariant")
-        if len(set(projection.groups)) == len(self.rows):  # no two share cells
+        if len(set(projection.groups)) == len(self.rows):  # no two invariants share cells
             return
         for i in np.sort(np.unique(values, axis=0, return_index=True)[1]):
             if projection.project(np.zeros((1, len(self.constant))), values[i : i + 1]) != -1:
@@ -242,10 +242,10 @@ class AffineInvariants:
         # The round-off of A C is amplified where invariants nearly depend on each other: the sums are taken in twice
         # the precision, and the correction is repeated
         passes, size = (0, 1, _CORRECTIONS)[min(len(self.rows), 2)], block_rows(A.shape[1])
-        for start in range(0, len(A), size):  # never an array as large as A
+        for start in range(0, len(A), size):  # blocks, so that no array is as large as A
             part = slice(start, start + size)
             for _ in range(passes):
-                with blas_threads(1):  # of products as narrow as these, more would wait for one another
+                with blas_threads(1):  # threads of such narrow products would wait for each other
                     multiply(self.multipliers(self.defects(A[part], B[part])), self.directions, out=A[part], add=True)
         return A
 
@@ -458,7 +458,7 @@ def _independent_columns(
     Q, R, order = scipy.linalg.qr(scaled, mode="economic", pivoting=True, check_finite=False)
     diagonal = np.abs(np.diag(R))
     rank = int(np.count_nonzero(diagonal > max(len(free), q) * _EPS * diagonal[0]))
-    independent = order[:rank].astype(np.intp)  # of 32 or 64 bits, as LAPACK has it
+    independent = order[:rank].astype(np.intp)  # LAPACK has integers of 32 or 64 bits
     T, W = np.ascontiguousarray(np.triu(R[:rank, :rank] * length[independent])), np.zeros((rank, M))
     W[:, free] = Q[:, :rank].T if inverse_root is None else Q[:, :rank].T * inverse_root
     # the factorisation errs by eps over the last pivot, of columns of length 1

@@ -45,7 +45,7 @@ def invariant_values(C: _Values, F: _Values, minus: _Values | None = None) -> tu
 
 def decoding_part(model: Any) -> Any:
     """The decoder of a fitted model, or the encoder that decodes by itself; of other estimators themselves."""
-    # what a `QuantileRegistration` has inside knows quantiles
+    # the model within a `QuantileRegistration` has quantiles as fields
     while hasattr(model, "model_") and not hasattr(model, "invariants_"):
         model = model.model_
     if not hasattr(model, "decoder_"):
@@ -146,7 +146,7 @@ def dual_direction(w: _Values, v: _Values | None = None) -> _Values:
     vanish compared with the largest are raised to the smallest normal number, so that every cell that has weight
     moves."""
     if v is None:
-        if (w == 1).all():  # usual, and a fifth of the time of what follows
+        if (w == 1).all():  # the usual case, in a fifth of the time of the general one
             return w
         v = np.ones(len(w))
     if not (w > 0).any():

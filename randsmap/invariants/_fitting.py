@@ -95,7 +95,7 @@ def norm_weights(shape: FieldShape | tuple[int, ...], *given: Any) -> _Values | 
 
 
 def _check_matrix(invariants, n_cells, cell_weights):
-    """C as an own (M, q) float64 array."""
+    """A float64 copy (M, q) of C."""
     if invariants is None:
         return np.zeros((n_cells, 0))
     if isinstance(invariants, str):
@@ -129,7 +129,7 @@ def common_values(
 
 
 def _warn_of_nearly_common(rows, matrix, reason):
-    """Warn of a mass that most of the fields have except for noise: nobody may have asked for fields without one."""
+    """Warn if most fields have one mass except for noise: other masses may be unintended."""
     parts = [
         (invariant_values(matrix, block)[0], invariant_values(matrix, block - rows[:1])[1])
         for _, _, block in rows.blocks(what="checking")
@@ -179,7 +179,7 @@ def constant_cells(F: _Values, first: _Values, mask: NDArray[np.bool_]) -> NDArr
     """The cells of the mask (M,) with exactly the value of `first` (M,) in every row of F (n, M); -0.0 is 0.0."""
     rows = max(1, (1 << 18) // max(1, F.shape[1]))
     for start in range(0, len(F), rows):
-        if not mask.any():  # usual, after the first rows
+        if not mask.any():  # the usual case after the first rows
             break
         mask = mask & (F[start : start + rows] == first).all(axis=0)
     return mask
@@ -199,13 +199,13 @@ class RunningInvariants:
     values: _Values | None  # m (q,); None: the mean over the training fields
     tol: float | None  # None: by number type
     cell_weights: _Values | None  # of the norm in which the projection is orthogonal
-    bounds: tuple[_Values, _Values] | None  # infinite where there is none
-    if_common: bool  # the invariants only if the training fields have common values, otherwise none
+    bounds: tuple[_Values, _Values] | None  # infinite: no bound
+    if_common: bool  # True: no invariants if the training fields have no common values
     constant: NDArray[np.bool_]  # (M,): the cells with one value in all fields seen, if such cells are to keep it
     first: _Values  # (M,): the first field
     sums: _Sums  # of C_j^T f_i
     scale_sums: _Sums  # of |C_j|^T |f_i|
-    lowest: _Values  # (q,): what the values m may be
+    lowest: _Values  # (q,): least value that m may have
     highest: _Values
     n: int = 0  # fields seen
 
@@ -274,7 +274,7 @@ class RunningInvariants:
             invariants = new.invariants()
         if not self.n:
             invariants.warn_of_dependent()
-        return replace(new, if_common=False), invariants  # decided by the first fields
+        return replace(new, if_common=False), invariants  # the first fields decide
 
     def merged(self, other: RunningInvariants) -> tuple[RunningInvariants, AffineInvariants]:
         """The statistics with the fields that another of the same parameters has seen, and the invariants of all.
@@ -337,7 +337,7 @@ class RunningInvariants:
                 f"{found[i, j]}, expected {values[j]} to within {tol * scale[i, j]:.3g}. Usual causes: one "
                 f"field must be a row, not a column; cells of different size need cell_weights. {_VARYING}"
             )
-        for j in self.missed(values):  # fields of an earlier batch, from which this one moved the mean
+        for j in self.missed(values):  # this batch has moved the mean away from fields of earlier batches
             before = self.sums[j][0] - math.fsum(found[:, j].tolist())
             i = int(np.argmax(np.abs(found[:, j] - before / max(self.n - len(found), 1))))
             raise ValueError(

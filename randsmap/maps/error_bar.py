@@ -26,7 +26,7 @@ from randsmap.metrics import field_norms
 _Values = NDArray[np.float64]
 _Labels = NDArray[np.intp]
 HOW = "randsmap.model.calibrate(estimator, *training data) finds cross-validation errors by fits without parts of them"
-judged_rows = partial(spread_rows, most=2000)  # of n training points, those that an error bar is made of
+judged_rows = partial(spread_rows, most=2000)  # the training points of an error bar, among n
 
 
 @immutable
@@ -46,7 +46,7 @@ class ErrorBar:
     points: _Values = saved(Array("n", "d"))  # training points, or some of them in their order
     errors: _Values = saved(Array("n", low=0))  # of their fields, left out, over `norms`
     norms: _Values = saved(Array("n", low=0))
-    groups: _Labels = saved(Array("n", dtype=np.intp, low=0))  # what was left out with each
+    groups: _Labels = saved(Array("n", dtype=np.intp, low=0))  # points that were left out together
     growth: _Values = saved(Array(2, low=0))  # the power of the distance, and the logarithm of what blocks exceed
     along: bool = saved(Parameter(bool), default=False)  # left out at random, though they follow each other in time
 
@@ -104,7 +104,7 @@ class ErrorBar:
         """Bounds (L,) at points X (L, d), relative to the norm of a field or `absolute`."""
         local, scores, _ = self._absolute if absolute else self._relative
         rank = int(np.ceil(round((len(scores) + 1) * coverage, 9)))
-        if rank > len(scores):  # so much cannot be known of so few
+        if rank > len(scores):  # this coverage needs more points
             return np.full(len(X), np.inf)
         x = np.ascontiguousarray(X / self.unit)
         beside, away = local(x, *self.index.query(x, self._nearest[1].shape[1]))
@@ -119,7 +119,7 @@ class ErrorBar:
     unit = cached_property(lambda self: standard_deviations(self.points))
     _scaled = cached_property(lambda self: np.ascontiguousarray(self.points / self.unit))
     index = cached_property(lambda self: NeighborIndex(self._scaled))
-    # of each point the distances from the nearest ones of other groups, and these
+    # for each point the distances to the nearest points of other groups, and their indices
     _nearest = cached_property(lambda self: _others(self._scaled, self.groups))
     _relative = cached_property(lambda self: self._calibrated(np.ones(len(self.errors))))
     _absolute = cached_property(lambda self: self._calibrated(self.norms))
@@ -136,7 +136,7 @@ class ErrorBar:
         They are of the errors to expect there, and of how much farther away than usual the points are, at least 0.
         Training points miss 1 / (1 - leverage) times as much if the regression is done without them.
         """
-        least = max(0.03 * float(np.median(self._nearest[0][:, 0])), 1e-150)  # distances less than that are alike
+        least = max(0.03 * float(np.median(self._nearest[0][:, 0])), 1e-150)  # smaller distances count as equal
 
         def features(x, distances, near):
             found = np.log(errors)[near]
@@ -147,9 +147,9 @@ class ErrorBar:
         known, far = features(self._scaled, *self._nearest)
         units, misses, usual = standard_deviations(known), np.log(errors) - known[:, 0], np.quantile(far, 0.9)
         Z = (known - known.mean(axis=0)) / units
-        prior = 10.0  # as so many points say that a field errs as those near it do
+        prior = 10.0  # weight, as a number of points, of "a field has the error of its neighbours"
         rows, sought = np.vstack([Z, np.sqrt(prior) * np.eye(5)]), np.append(misses, np.zeros(5))
-        least_powers = [-np.inf, -np.inf, 0, 0, 0]  # so that no bar falls with the distance
+        least_powers = [-np.inf, -np.inf, 0, 0, 0]  # so that error bars do not decrease with the distance
         found = lsq_linear(rows, sought, (least_powers, np.inf), method="bvls")
         powers, basis = found.x / units, np.linalg.qr(rows[:, found.active_mask == 0])[0][: len(Z)]
         leverage = 1 / len(Z) + np.sum(basis**2, axis=1)
@@ -168,9 +168,9 @@ class ErrorBar:
         return self.growth[0] * away + np.clip(away / np.log(2), 0, 1) * self.growth[1]
 
     def _judged(self, sizes):
-        """Errors, none far below their mean; `_local`; by how much those of points left out exceed it; how far away."""
+        """Errors, bounded below; `_local`; the excess of errors of left-out points over it; their distances."""
         errors = self.errors * sizes
-        floor = max(1e-3 * float(errors.mean()), 1e-200)  # where fields plateau some are 0
+        floor = max(1e-3 * float(errors.mean()), 1e-200)  # errors are 0 where fields are equal
         errors = np.maximum(errors, floor)
         local, leverage, numbers = self._local(errors)
         beside, away = local(self._scaled, *self._nearest)
@@ -178,7 +178,7 @@ class ErrorBar:
 
     @quiet
     def _calibrated(self, sizes):
-        """`_local`, the sorted logarithms of what the training points' errors exceed, and the numbers of both."""
+        """`_local`, the sorted excesses of the training points' errors over it, and the numbers of both."""
         _, local, inside, away, numbers = self._judged(sizes)
         return local, np.sort(inside - self._growing(away)), numbers
 

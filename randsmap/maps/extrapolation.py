@@ -13,8 +13,8 @@ from randsmap._kernels.decode import MOST_BOXES, Boxes
 from randsmap._linalg.neighbors import NeighborIndex
 from randsmap._linalg.scales import standard_deviations
 
-FACTOR = 100.0  # times the leverage of training points from which a row is far away; see `Leverage`
-DISTANCE_FACTOR = 5.0  # of distances, where others are variances
+FACTOR = 100.0  # a row is far away beyond this multiple of the training points' leverage; see `Leverage`
+DISTANCE_FACTOR = 5.0  # the same for leverages that are distances instead of variances
 _DUPLICATE_DISTANCE = 1e-9  # distance, in standard deviations of the latents, of points that count as one
 _Values = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ def _boxes(points, scale):
         order = np.argpartition(along, half, axis=1)
         groups = np.take_along_axis(groups, order[:, :, None], axis=1)
         upper = groups[:, half:]
-        lower = groups[:, : upper.shape[1]]  # of an odd number the middle is in both
+        lower = groups[:, : upper.shape[1]]  # both halves of an odd number contain the middle
         groups = np.concatenate([lower, upper])
     return np.ascontiguousarray(groups.min(axis=1).T), np.ascontiguousarray(groups.max(axis=1).T)
 
@@ -118,7 +118,7 @@ def leverage_cost(part: Any) -> float:
 
 
 def _without_duplicates(points):
-    """True for training points without a duplicate; for all where each has one."""
+    """True for training points without a duplicate; True for all if every point has one."""
     points = points / standard_deviations(points)
     single = NeighborIndex(points).query(points, min(2, len(points)))[0][:, -1] > _DUPLICATE_DISTANCE
     return single if single.any() else ~single

@@ -31,7 +31,7 @@ from randsmap.maps.linear_map import LinearMap, jacobian, jvp, map_arrays, vjp
 from randsmap.metrics import scaled_l2
 
 OTHERWISE = "Pass distil=, a decoder of the package: it is fitted to the decoded fields and frozen instead"
-MAX_BYTES = 256_000_000  # of a table
+MAX_BYTES = 256_000_000  # largest size of a table
 _Values = NDArray[np.float64]
 
 
@@ -186,7 +186,7 @@ class FrozenDecoder(FieldOutputMixin):
 
     def __init__(self, image: Any) -> None:
         self.linear_map = LinearMap.of(image)
-        self._row = self.linear_map.kernel.row  # bound: one row must cost microseconds
+        self._row = self.linear_map.kernel.row  # a bound method: one row takes microseconds
         self._n_cells = self.linear_map.n_cells
         shape = field_shape_of(image, self._n_cells)
         self._field_shape = FieldShape(shape or (() if self.linear_map.kernel.single else (self._n_cells,)))
@@ -285,7 +285,7 @@ class FrozenDecoder(FieldOutputMixin):
             try:
                 if self._row(X, fields) == 0:
                     return fields if out is not None else self._in_shape(fields)
-            except (BufferError, TypeError, ValueError):  # of another layout: taken, or refused in its own words
+            except (BufferError, TypeError, ValueError):  # the layout differs: the general check accepts it or raises
                 pass
         X, cells = self.checked_latents(X, invariant_values=invariant_values), self._checked_cells(cells)
         return self.linear_map.fields(X, invariant_values, cells, out, self.field_shape_)
@@ -454,7 +454,7 @@ def freeze(
     if linear.basis.not_frozen:
         raise TypeError(f"{type(self).__name__} cannot be frozen: {linear.basis.not_frozen}. {OTHERWISE}")
     if linear.basis.kind == _kernel.MIXTURE:
-        precision = "float64"  # rounded rows would have another mass
+        precision = "float64"  # rounded rows would have a different mass
     if linear.is_single:
         precision = "float32"
     if latents is not None:
@@ -546,12 +546,12 @@ def _reduced(unprojected, basis, coefficients, X, dtype, tol):
             raise ValueError("tol needs points like those that will be decoded: give latents= (--latents)")
         return _rounded(coefficients, dtype)
     exact = unprojected.fields(X)
-    # float32 may add less than half of the 5e-6 that are promised
+    # float32 may add less than half of the documented 5e-6
     allowed = (0.0 if tol is None else tol) + (2e-6 if dtype == np.float32 else 0.0)
     best = np.inf
     for candidate in _candidates(basis, coefficients, X, exact, dtype, tol):
         arrays: Any = map_arrays(basis, candidate)
-        image = arrays if dtype == np.float64 else assembled(arrays)  # whose sums are all of doubles
+        image = arrays if dtype == np.float64 else assembled(arrays)  # all sums of the kernels are in double precision
         error = scaled_l2(exact, LinearMap.of(image).fields(X)).max()
         if error <= allowed:
             return candidate
@@ -585,13 +585,13 @@ def _candidates(functions, coefficients, X, exact, dtype, tol):
 
 
 def _rounded(coefficients, dtype, kept=("bias", "start")):
-    """The same in numbers of this type, except for the bias and the start."""
+    """The coefficients in numbers of this type; the bias and the start keep theirs."""
     return {name: a if name in kept else a.astype(dtype, copy=False) for name, a in coefficients.items()}
 
 
 def _roundings(coefficients, dtype):
-    """The coefficients in numbers of the type; then, if they are factors, the modes alone: what combines the functions
-    may cancel."""
+    """The coefficients in numbers of the type; then, if they are factors, the modes alone: the combinations of the
+    functions may cancel."""
     yield _rounded(coefficients, dtype)
     if "modes" in coefficients and dtype == np.float32:
         yield _rounded(coefficients, dtype, kept=("bias", "start", "factor"))
@@ -621,7 +621,7 @@ def _table(unprojected, box, tol, max_bytes, dtype):
             "kind='features'"
         )
     low, width = box[0], box[1] - box[0]
-    width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # of a coordinate that does not vary
+    width = np.maximum(width, np.maximum(np.abs(low), 1) * 1e-9)  # the width of a constant coordinate would be 0
     M, cells = unprojected.n_cells, np.full(d, 8)
     error = np.inf
     while True:

@@ -34,7 +34,7 @@ from randsmap._parallel import FEW, TILE_ENTRIES, blas_threads, for_tiles, paral
 from randsmap.features import MonomialFeatures, polynomial_jacobian
 from randsmap.invariants import AffineInvariants, values_of_rows
 
-_CACHED = 4  # subsets of cells whose coefficients a map keeps
+_CACHED = 4  # number of subsets of cells whose coefficients a map caches
 _Values = NDArray[np.float64]
 _SHARED = 1 << 19  # multiplications from which BLAS's threads need a limit, which costs 30 us
 
@@ -153,7 +153,7 @@ class TransformerBasis:
     transformer: Any = saved(Part("transform", n_in="d", n_out="P"))
     scale: _Values | None = saved(Array("d", low=np.finfo(float).smallest_subnormal), default=None)
 
-    rows = 8192  # that a transformer maps at a time: bounded memory
+    rows = 8192  # rows per call of a transformer, for bounded memory
 
     @property
     def n_features_in_(self) -> int:
@@ -215,7 +215,7 @@ def in_units(Y: _Values, lengths: _Values) -> _Values:
     return X
 
 
-# -- Encoding by projection, of what C does not decode ---------------------------------------------
+# -- Encoding by projection, for decoders unknown to C ---------------------------------------------
 @quiet
 def nearest_latents(
     decode: Any, jacobian: Any, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None
@@ -236,7 +236,7 @@ def nearest_latents(
 
 
 def _misfit_products(decode, jacobian, weights, F, Y, values):
-    """Products (n, 1 + d, 1 + d) of the misfit of each field and its derivatives; infinite where one is no number."""
+    """Products (n, 1 + d, 1 + d) of the misfit of each field and its derivatives; infinite if one is not finite."""
     try:
         misfit, J = F - np.reshape(decode(Y, values), F.shape), np.reshape(jacobian(Y), (*F.shape, -1))
     except ValueError:
@@ -250,7 +250,7 @@ def _misfit_products(decode, jacobian, weights, F, Y, values):
 
 
 def _damped_steps(A, g, damping):
-    """(A + damping diag(A))^-1 g for each of A (n, d, d); 0 where that is no number."""
+    """(A + damping diag(A))^-1 g for each of A (n, d, d); 0 where the result is not finite."""
     diagonal = np.einsum("njj->nj", A)
     unit = np.where(diagonal > 0, np.sqrt(diagonal), 1)
     scaled = A / unit[:, :, None] / unit[:, None, :] + damping[:, :, None] * np.eye(A.shape[1])
@@ -363,7 +363,7 @@ class LinearMap:
     of rk_image.h does the work and checks the shapes; `of` opens the same structure in the memory of an image.
     """
 
-    # of an image, whose arrays only C reads
+    # None for the map of an image, whose arrays only C reads
     basis: Any = None
     A: Any = None
     invariants: AffineInvariants | None = None
@@ -391,7 +391,7 @@ class LinearMap:
         if B is not None:
             start = B[0].astype(np.float64, copy=False)
             self.coefficients = {"bias": bias, "start": start, "factor": np.ascontiguousarray(B[1:]), "modes": A[1:]}
-        # C gets the values of functions that it does not know
+        # the values of functions that are unknown to C are passed to it
         self._evaluate = None if isinstance(basis, Basis) else basis.values
         evaluated = basis
         if self._evaluate is not None:
@@ -400,7 +400,7 @@ class LinearMap:
         # fields and derivatives within bounds depend on all cells
         self._whole = invariants is not None and invariants.lower is not None
         self._varying = invariants is not None and invariants.varying
-        # of parts of the whole projected fields. No cycle: A may be large
+        # the maps to subsets of cells. The partial has no reference to self: A may be large, and is freed at once
         self.gather = cell_subsets(partial(_map_of_cells, basis, A, invariants, B, bias))
 
     @classmethod
@@ -465,7 +465,7 @@ class LinearMap:
         names a row that overflows, of numbers from `first` on."""
         if not out.size:
             return
-        if values is None and self._evaluate is None and len(X) <= FEW:  # one row must cost microseconds
+        if values is None and self._evaluate is None and len(X) <= FEW:  # fast path: one row takes microseconds
             status = self.kernel.row(X, out)
             if status == 0:
                 return
@@ -480,7 +480,7 @@ class LinearMap:
                 for_tiles(task, b - a)
 
     def _evaluated(self, X, first):
-        """The values of functions that C does not know, at rows from number `first` on."""
+        """The values of functions that are unknown to C, at rows from number `first` on."""
         Z = np.ascontiguousarray(_by_rows(self._evaluate, first, X))
         if Z.shape[1] != self.kernel.n_components:
             raise ValueError(f"{self.kernel.n_components} functions of the latents are expected, got {Z.shape[1]}")
@@ -506,7 +506,7 @@ class LinearMap:
         """
         if self._evaluate is not None:
             return nearest_latents(self.fields, self.jacobian, F, Y, n_steps, weights, values)
-        Y, few = Y.copy(), 8  # rows of a task: each costs as much as several decoded fields
+        Y, few = Y.copy(), 8  # rows per task: each takes as long as several decoded fields
         parallel_rows(lambda rows: self.kernel.nearest(F[rows], weights, n_steps, Y[rows]), len(Y), few)
         return Y
 
@@ -534,7 +534,7 @@ class LinearMap:
         return T
 
     def _evaluated_for_derivatives(self, X, first):
-        """As `_evaluated`, where derivatives depend on the values: by the bounds that hold, or what is made of them."""
+        """As `_evaluated`, if derivatives depend on the values, because of bounds or of a basis that uses them."""
         curved = self._whole or hasattr(self.basis, "of_values")
         return self._evaluated(X, first) if curved else np.zeros((len(X), self.kernel.n_components))
 
@@ -607,7 +607,7 @@ class LinearMap:
     def cotangents(self, X: _Values, U: _Values, first: int) -> _Values:
         Z = X if self._evaluate is None else self._evaluated_for_derivatives(X, first)
         H = np.empty(Z.shape)
-        # a few rows are bound by the read of A, which more threads hardly speed up
+        # a few rows are limited by the bandwidth of reading A, which more threads hardly speed up
         with blas_threads(1) if len(X) * self.kernel.n_features * self.n_cells > _SHARED else nullcontext():
             _checked(self.kernel.cotangents, (Z, U, H), first)(0, len(X))
         if self._evaluate is None:
@@ -629,7 +629,7 @@ class ProjectedMap(LinearMap):
         nested = isinstance(inner, ProjectedMap)
         if not nested and isinstance(inner.basis, Basis) and getattr(inner.invariants, "lower", None) is None:
             self.A, self.coefficients, self.combinations = inner.A, inner.coefficients, inner.combinations
-        # coefficients keep invariants without bounds, so that no other projection is needed
+        # without bounds, coefficients preserve the invariants, so that no other projection is needed
         self.basis = inner.basis if self.A is not None else self
 
     def nearest(self, F: _Values, Y: _Values, n_steps: int, weights: _Values | None, values: Any = None) -> _Values:

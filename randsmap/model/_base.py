@@ -80,12 +80,12 @@ class HeldOutErrors:
     """Relative L2 errors of snapshots that were left out when the model was fitted to the others."""
 
     rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
-    errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # scaled as by `metrics.scaled_l2`
+    errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # as of `metrics.scaled_l2`
     groups: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # in order, as equal snapshots
     n_snapshots: int = saved(Parameter(int, low=1))  # of the fit
     n_turns: int = saved(Parameter(int, low=0))  # fits without a part of the snapshots
-    n_groups: int = saved(Parameter(int, low=0))  # left out as a whole; 0: single snapshots at random
-    at_parameters: bool = saved(Parameter(bool))  # fields that are predicted at parameters, not encoded and decoded
+    n_groups: int = saved(Parameter(int, low=0))  # groups that were left out as a whole; 0: random snapshots
+    at_parameters: bool = saved(Parameter(bool))  # True: errors of fields predicted at parameters
     along_trajectories: bool = saved(Parameter(bool))  # without groups, though snapshots follow each other in time
     # latents of the rows, or parameters, and the norms of their fields: for the error bar
     points: _Values | None = saved(Array("k", "d", optional=True, empty=True), default=None)
@@ -99,7 +99,7 @@ class HeldOutErrors:
         some = judged_rows(len(self.rows))
         if self.points is None or self.norms is None or len(some) < 3 or np.ptp(self.groups[some]) == 0:
             return None
-        errors = np.minimum(self.errors, 1e100)  # of fits that failed without an error
+        errors = np.minimum(self.errors, 1e100)  # failed fits have infinite errors
         apart = self.groups if self.turns is None or np.ptp(self.turns[some]) == 0 else self.turns
         parts = self.points[some], errors[some], self.norms[some], apart[some]
         return ErrorBar(*parts, np.array([1.0, 0.0]), self.along_trajectories)
@@ -183,7 +183,7 @@ class TangentDerivatives:
         known = None if hasattr(self, "transform") else getattr(self, "feature_names_in_", None)
         check_beside(X, {"V": V}, known)
         along, points, shape = self._along(X, cells)
-        if points.shape[1] == 1 and np.shape(V) == (len(points),):  # as one parameter may be given
+        if points.shape[1] == 1 and np.shape(V) == (len(points),):  # a single parameter without its axis
             V = real_numbers(V, "V")[:, None]
         out = output(out, np.asarray(X), (len(points), *shape))
         out[:] = along(as_array(latents_of(V, self, "V"), "V", points.shape, repeat=True)).reshape(out.shape)

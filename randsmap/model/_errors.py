@@ -31,7 +31,7 @@ from randsmap.model._manifold import ManifoldModel, fitted_parts
 from randsmap.model._parametric import ParametricModel
 
 _Values = NDArray[np.float64]
-WARNINGS = "snapshots follow each other", "nearly equal latents"  # how `cautions_in_words` begin
+WARNINGS = "snapshots follow each other", "nearly equal latents"  # beginnings of `cautions_in_words`
 
 
 @model_texts
@@ -72,7 +72,7 @@ def reconstruction_errors(
     F = Rows.of(field_rows(fitted, snapshots, name="snapshots"), "snapshots", min_rows=0)
     if not len(F):
         raise ValueError("there are no snapshots to evaluate the model on")
-    # blocks must not differ in what their errors are relative to
+    # errors in all blocks must be relative to the same norms
     return decoded_errors(*_latents(model, snapshots, parameters), F, _measures(fitted, F))
 
 
@@ -95,10 +95,10 @@ def held_out_errors(
     F = Rows.of(rows, "snapshots")
     n = len(F)
     labels = check_groups(groups, n)
-    searching: Any = getattr(model, "decoder", None) or model  # what a model fits with the labels of groups
+    searching: Any = getattr(model, "decoder", None) or model  # the part that is fitted with the labels of groups
     if isinstance(model, ParametricModel):
         searching = AutoDecoder() if model.regressor is None else model.regressor
-    most, searches = 5, has_fit_parameter(searching, "groups")  # scikit-learn's number
+    most, searches = 5, has_fit_parameter(searching, "groups")  # 5 is scikit-learn's default
     if labels is not None and parameters is None and not searches:
         most = min(12, max(most, 5000 // n))
     together: Any = labels
@@ -115,7 +115,7 @@ def held_out_errors(
     errors, turn, turns = np.full(n, np.nan), np.zeros(n, np.intp), 0
     for _, (train, test) in zip(steps(len(splits), 1, "cross-validation"), splits, strict=True):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
+            warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots warns
             # a search needs two groups at least
             known = None if labels is None or len(np.unique(labels[train])) < 2 else labels[train]
             try:
@@ -268,7 +268,7 @@ def _known_share(model: Any, F: _Values) -> float:
         return 0.0
     unit = standard_deviations(points)
     distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
-    return float(np.mean(distances[:, 0] <= 1e-6))  # also for fields in single precision
+    return float(np.mean(distances[:, 0] <= 1e-6))  # the tolerance includes fields in single precision
 
 
 def cautions_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _continued(flow: Bunch, regressor: Any, past: _Values, steps: _Values) -> _V
     return np.stack(found, axis=1)
 
 
-# where the search starts: kind, whether all inputs have one unit, length scale, regularisation
+# start of the search: kind, True if all inputs have one unit, length scale, regularisation
 _STARTS: list[tuple[str, bool, float, float]] = [
     ("constant", False, 1.0, 1e12),
     *(("linear", False, 1.0, strength) for strength in (1e-12, 1e-6)),
@@ -83,7 +83,7 @@ def _regressor(kind: str, alike: bool, length: float, strength: float, states: _
     """A regressor from states (m, p), not fitted. In its units their variances add up to 1."""
     (m, p), variances = states.shape, states.var(axis=0)
     units = np.sqrt(np.full(p, variances.sum() or 1.0) if alike else p * np.where(variances > 0, variances, 1.0))
-    if kind in ("gaussian", "thin-plate") and m > 2 * p:  # with fewer pairs a linear trend takes them all
+    if kind in ("gaussian", "thin-plate") and m > 2 * p:  # fewer pairs would be interpolated by the linear trend
         return KernelDecoder(kind, length_scale=length, latent_scale=units, degree=1, regularization=strength)
     degree = 2 if kind == "quadratic" and m > p * (p + 3) else 1
     return RFNNDecoder(MonomialFeatures(degree), latent_scale=units, regularization=strength * m)
@@ -361,7 +361,7 @@ class LatentForecast(FieldOutputMixin, Model):
             margin[angles] = np.inf
             box = np.stack([seen.min(axis=0) - margin, seen.max(axis=0) + margin])
             windows = np.concatenate([sliding_window_view(path, lag + 1) for path in learn])
-            if len(windows) > most:  # from all parts of the trajectories, however many these are
+            if len(windows) > most:  # evenly from trajectories of any number
                 windows = windows[np.sort(np.random.default_rng(0).permutation(len(windows))[:most])]
             past, between = Z[windows[:, :-1]], steps[windows[:, :-1]]
             rates = (Z[windows[:, -1]] - past[:, -1]) / between[:, -1:]
@@ -380,7 +380,7 @@ class LatentForecast(FieldOutputMixin, Model):
                 rows = np.sort(np.concatenate(learn))
                 others = self._field_shape.restored(taken(flattened(snapshots, "snapshots")[0], rows, "snapshots"))
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots gives them
+                    warnings.simplefilter("ignore", UserWarning)  # the fit to all snapshots warns
                     fitted = _fitted_model(model, others, labels[rows])
                 for own, lag in zip(turns, lags):
                     windows = _windows(left_out, lag, farthest, max(lags) - lag)
@@ -469,7 +469,7 @@ class LatentForecast(FieldOutputMixin, Model):
         found: Any = getattr(self.regressor_, "linear_map", None) if plain else None
         arrays, centre = getattr(getattr(found, "basis", None), "arrays", {}), np.zeros(d)
         units, rows = np.ones(d) if arrays.get("lengths") is None else arrays["lengths"], np.empty(0, np.intp)
-        # where the functions have the latents themselves, (z - centre) / units
+        # position of the latents (z - centre) / units among the functions
         if "powers" in arrays:
             rows = np.nonzero((arrays["powers"] == np.eye(d)[:, None]).all(axis=2))[1]
             centre = units * arrays["offsets"]

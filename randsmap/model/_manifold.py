@@ -204,7 +204,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         X = field_rows(self, X)
         if self._lacks_rows(X):
             return np.empty((len(arrays.validate_data(self, X, reset=False)), self._n_features_out))
-        if not hasattr(self.encoder_, "invariants_"):  # which warns itself
+        if not hasattr(self.encoder_, "invariants_"):  # an encoder with invariants warns itself
             self._field_shape.warn_of_units(X)
         latents = encoded(self.encoder_, X)
         return self._projected(X, latents, n_steps) if n_steps else latents
@@ -412,10 +412,10 @@ class ManifoldModel(ReconstructionMixin, Model):
         check_fitted(self, "encoder_")
         options["cells"] = self._checked_cells(options["cells"])
         part, name = _decoding_part(self, method, fitted=True)
-        # other packages' estimators need not take any of them
+        # estimators of other packages may lack these options
         function, given = getattr(part, name), {key: value for key, value in options.items() if value is not None}
         taken = _keywords(getattr(function, "__func__", function)) if given else set()
-        # what it decodes, of all cells, is selected and put where it belongs
+        # the part decodes all cells: the chosen ones are copied to `out`
         ours = {"predict": {"cells", "out"}, "vjp": set()}.get(method, {"cells"}) - taken
         for option in given:
             if option not in taken | ours and "**" not in taken:
@@ -533,10 +533,10 @@ def in_one_norm(part: Any, other: Any) -> Any:
 def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> ManifoldModel:
     """The model itself, with an encoder and a decoder that are fitted to the fields X already."""
     rows = field_rows(model, X, reset=True)
-    Rows.validated(model, rows, reset=True)  # of large ones the parts check the values
+    Rows.validated(model, rows, reset=True)  # the parts check the values of large arrays
     model.encoder_, model.decoder_ = encoder, decoder
     for part in (encoder, decoder, getattr(decoder, "best_decoder_", None)):
-        if isinstance(part, FieldOutputMixin):  # fitted to rows, perhaps
+        if isinstance(part, FieldOutputMixin):  # the part may be fitted to rows
             part._field_shape.metadata = model._field_shape.metadata
     model.held_out_ = model.training_latents_ = model.calibrated_ = None
     return model
@@ -544,7 +544,7 @@ def assembled(model: ManifoldModel, X: Any, encoder: Any, decoder: Any) -> Manif
 
 def encoded(encoder: Any, X: Any) -> Any:
     """Latents of the fields X, read by blocks where they are in a large file."""
-    ours = isinstance(encoder, FieldOutputMixin)  # which reads by blocks, and checks what it returns
+    ours = isinstance(encoder, FieldOutputMixin)  # such encoders read by blocks and check their results
     if ours:
         return encoder.transform(X)
     arrays.real_numbers(X, "X")  # before scikit-learn casts text, dates and values below a mask

@@ -250,7 +250,7 @@ class ParametricModel(TangentDerivatives, FieldOutputMixin, Model):
             turned = found[:, cosine] * slopes[:, sine] - found[:, sine] * slopes[:, cosine]
             slopes[:, cosine] = turned / (found[:, cosine] ** 2 + found[:, sine] ** 2)
         slopes = slopes[:, self._roles < 2]
-        jvp = getattr(self.model_, "inverse_jvp", None) or self.model_.jvp  # of an encoder that decodes
+        jvp = getattr(self.model_, "inverse_jvp", None) or self.model_.jvp  # the encoder decodes itself
         size = len(X), self._field_shape.n_cells
         return lambda V: np.reshape(jvp(latents, (slopes @ V[:, :, None])[:, :, 0]), size), X
 
@@ -376,14 +376,14 @@ def _missed_by_others(rows: Rows, X: _Values, k: int) -> _Values:
 
 
 def _wrapped(theta: _Values) -> _Values:
-    """Angles in [-pi, pi), where those that are in it already stay what they are, as C has them."""
+    """Angles in [-pi, pi), as in C: an angle within these limits does not change."""
     theta = np.fmod(theta, 2 * np.pi)
     return theta + 2 * np.pi * (theta < -np.pi) - 2 * np.pi * (theta >= np.pi)
 
 
 def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
     """Angles without jumps along the shortest tree (R. C. Prim, 1957) of parameters X; NaN if neighbours have one."""
-    n, Z = len(X), np.asfortranarray(X / standard_deviations(X))  # by columns it is read faster
+    n, Z = len(X), np.asfortranarray(X / standard_deviations(X))  # column order is faster here
     labels = np.zeros(n) if groups is None else np.unique(groups, return_inverse=True)[1]
     apart = 2 * float(np.linalg.norm(np.ptp(Z, axis=0)))  # groups are joined last
     out, parent, distance = theta.copy(), np.zeros(n, dtype=np.intp), np.full(n, np.inf)
@@ -406,7 +406,7 @@ def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
         while len(left):
             j = left[np.argmin(near[left])]
             pairs.append((i, j))
-            left = left[(from_i @ from_i[j])[left] <= near[j] / 2]  # not nearer to j than to i
+            left = left[(from_i @ from_i[j])[left] <= near[j] / 2]  # points that are not nearer to j than to i
     i, j = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     jumps, third = np.abs(out[i] - out[j]), 2 * np.pi / 3
     # a tear differs by a turn and nothing else by half of one, as between runs of different speeds
@@ -433,7 +433,7 @@ def _warn_of_undetermined(parameters: _Values, latents: _Values) -> None:
     # documented: 1e-3 standard deviations of the latents
     rows = np.flatnonzero(np.abs(latents - latents[others]).max(axis=1) > 1e-3 * latents.std(axis=0).max())
     for row in rows[:1]:
-        other, most = others[row], 6  # parameters in a message
+        other, most = others[row], 6  # number of parameters in a message
         values = ", ".join(f"{value:g}" for value in parameters[row, :most])
         values += ", ..." if parameters.shape[1] > most else ""
         warn_caller(

@@ -46,7 +46,7 @@ def latent_map(decoder: Any, *derivatives: str) -> tuple[Any, ...]:
     if getattr(inner, "consistency", 0):
         decode = partial(decode, consistency=0)
     if hasattr(decoder, "predict"):
-        d = getattr(decoder, "n_features_in_", None) or decoder.n_components  # the latter of an image
+        d = getattr(decoder, "n_features_in_", None) or decoder.n_components  # an image has the latter
     else:
         names = latent_names(decoder)
         d = decoding_part(decoder).n_features_in_ if names is None else len(names)
@@ -282,7 +282,7 @@ class SampledModel:
         self._decode, self._jacobian, self._d, M = latent_map(decoder, "jacobian")
         if not callable(self.rhs):
             raise TypeError(f"rhs must be callable as rhs(t, f), got {self.rhs!r}")
-        # by its labels, if the decoder has them
+        # cells by their labels, if the decoder has labels
         layout = getattr(decoder, "_field_shape", None) or FieldShape(decoder.field_shape_)
         self.cells = layout.cells(self.cells)
         self.stencil = self.cells if self.stencil is None else layout.cells(self.stencil, "stencil: cells")

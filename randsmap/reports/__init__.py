@@ -52,7 +52,7 @@ WIDE, NARROW = 10.4, 4.6  # inches of pictures as wide as the page, and as a pho
 _SMALL = (5.0, 3.6)  # inches of a picture that shares its row of the page
 _ERROR = "relative L2 error"
 _MOST_ROWS = 12  # of the tables of groups, worst rows and trials, which then fit on a screen
-# fitted attributes that tell what was found -> in words
+# fitted attributes of results -> in words
 _FOUND = {
     "epsilon_": "kernel width epsilon",
     "selected_": "eigenvectors",
@@ -66,7 +66,7 @@ _FOUND = {
     "held_out_error_": "cross-validation error",
     "on_edge_": "at the boundary of the search range",
 }
-# parameters whose names say little alone -> in words
+# parameters whose names are unclear alone -> in words
 _NAMED = {
     ("POD", "n_components"): "n_components (a fraction: of the energy)",
     ("BlendedDecoder", "limit"): "largest distance from a training field",
@@ -256,7 +256,7 @@ def evaluate(model: Any, snapshots: ArrayLike, latents: _Values | None = None) -
 
 def worst_rows(errors: _Values, groups: NDArray[Any] | None, count: int = 3) -> list[int]:
     """Rows of the largest errors, the largest first, each of another group or at least a twentieth of all rows away."""
-    left, rows = errors.astype(float), np.arange(len(errors))  # without what would look the same
+    left, rows = errors.astype(float), np.arange(len(errors))  # without rows that would look the same
     if groups is not None and len(np.unique(groups)) < count:
         groups = None
     chosen: list[int] = []
@@ -320,7 +320,7 @@ def _embeddings(found):
     n, d = found.latents.shape
     some = some_rows(found.l2, plotting.MOST_POINTS)
     part = "" if len(some) == n else f"; {len(some)} of {n} snapshots"
-    # of errors far below the largest nothing is to be seen but that they are
+    # errors far below the largest are visible as small only
     values = {"row": np.arange(float(n)), _ERROR: np.maximum(found.l2, 1e-6 * found.l2.max())}
     shown = [((0,), _ERROR)] if d == 1 else [((0, 1), "row"), *(((0, k), _ERROR) for k in range(1, min(d, 3)))]
     for pair, label in shown:
@@ -389,7 +389,7 @@ def _compared(pairs, titles, shape, mesh, width):
 
 
 def _as_seen(truth, decoded, shape, mesh):
-    """Arguments of `plot_comparison`: of planes no more cells than can be seen."""
+    """Arguments of `plot_comparison`: planes with no more cells than are visible."""
     if shape is None:
         return {"truth": truth, "decoded": decoded, "mesh": mesh}
     planes = plotting.plot_arrays({"truth": truth, "decoded": decoded}, shape)
@@ -553,7 +553,7 @@ def _trials(decoder: Any) -> tuple[int, _Table] | None:
     if results is None:
         return None
     best = np.argsort(results["score"], kind="stable")[:_MOST_ROWS]
-    columns, unused = [], {"degree": -1, "n_neighbors": 0, "rank": 0}  # of families that have no such parameter
+    columns, unused = [], {"degree": -1, "n_neighbors": 0, "rank": 0}  # values of families without this parameter
     for name, values in results.items():
         values = np.asarray(values)
         if len(np.unique(values)) > 1 or name in ("family", "error"):
@@ -642,7 +642,7 @@ def _unbroken(text):
 def percents(errors: Iterable[float | None]) -> list[str]:
     """Relative errors in per cent, with decimals that give the smallest three digits; "" for None."""
     shown = [None if error is None else 100 * float(error) for error in errors]
-    # more than four decimals say nothing: what would be 0 then keeps digits of its own
+    # four decimals are enough; a value that would become 0 keeps significant digits
     sizes = [abs(value) for value in shown if value is not None and 1e-3 < abs(value) < math.inf]
     decimals = min(max(2 - math.floor(math.log10(min(sizes, default=1.0))), 0), 4)
     styles = (".2g" if value and abs(value) < 10.0**-decimals else f".{decimals}f" for value in shown)

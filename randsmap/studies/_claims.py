@@ -93,7 +93,7 @@ def _verdict(claim, datasets, parts):
             try:
                 found = [_evaluate(test, sizes[n]) for test in claim["tests"]]
                 holds, text = all(holds for holds, _ in found), "; ".join(dict.fromkeys(text for _, text in found))
-            except LookupError as error:  # what a test needs is missing
+            except LookupError as error:  # a figure of the test is missing
                 holds, text = None, error.args[0]
             answers.append(holds)
             size = f", N = {n}" if len(sizes) > 1 else ""
@@ -143,7 +143,7 @@ def _evaluate_ratios(test, rows, splits):
         raise LookupError(f"{name} and {label} have no feature count in common")
     # an error of exactly 0 is also a reference
     ratios = [value / max(reference, np.finfo(float).tiny) for value, reference in pairs]
-    ends = dict.fromkeys(f"{end:.4g}" for end in (min(ratios), max(ratios)))  # one number if both print alike
+    ends = dict.fromkeys(f"{end:.4g}" for end in (min(ratios), max(ratios)))  # one number if both have the same text
     text = f"{name}'s {_MEASURES[test['measure']]} is {' to '.join(ends)} times {label}'s"
     return _holds(test, ratios), text
 
@@ -175,7 +175,7 @@ def _figures(rows: list[Row], test: Claim, names: list[str], splits: list[str]) 
     """Medians of the decoders' rows at the test's P; LookupError if a decoder without "?" has none."""
     found: dict[_Key, float] = {}
     measure, at = test["measure"], test.get("at")
-    # of decoders with "?" those that were run; if there is none, all are missed
+    # decoders with "?" count if they were run; if none was, all are missing
     optional = [name.removesuffix("?") for name in names if name.endswith("?")]
     present = [name for name in optional if any(name in row["names"] for row in rows)]
     needed = [name for name in names if not name.endswith("?")] + (present or optional)

@@ -60,7 +60,7 @@ def write_report(
     claims = judge([result], missing=False)
     return write_page(
         Path(folder) / REPORT,
-        page_template("randsmap.studies", REPORT),  # its error comes before the pictures are drawn
+        page_template("randsmap.studies", REPORT),  # an error is raised before the pictures are drawn
         title=result.title,
         result=result,
         sentences=sentences(result, claims),
@@ -214,7 +214,7 @@ def _overview(rows, slots, panels, width, theirs):
     # a ring about the dot: neither hides the other if they agree
     ring = {"markerfacecolor": "none", "markersize": 7, "elinewidth": 0.7, "color": THEIRS, "zorder": 2}
     dot = {"markersize": 4, "elinewidth": 1.2, "color": OURS, "zorder": 3}
-    figure = plotting.new_figure((width, 0.19 * len(slots) + 1.5))  # inches that a line of small text takes
+    figure = plotting.new_figure((width, 0.19 * len(slots) + 1.5))  # a line of small text is 0.19 inches high
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     place = {key: k for k, key in enumerate(slots)}
     banded = list(dict.fromkeys(label for label, _ in slots))[1::2]
@@ -233,7 +233,7 @@ def _overview(rows, slots, panels, width, theirs):
             if label in banded:
                 ax.axhspan(y - 0.5, y + 0.5, color="0.96", zorder=0)
         ax.set_axisbelow(True)
-    names = [  # each decoder's once
+    names = [  # the name of each decoder, once
         features_text(fraction) if before == label else case_text(plotting.plain(label), fraction)
         for (before, _), (label, fraction) in pairwise([(None, None), *slots])
     ]
@@ -260,7 +260,7 @@ def _accuracy_against_time(rows):
     ax.set(xscale="log", yscale="log", xlabel="inference time (s)", ylabel="relative L2 error, test")
     ax.margins(0.12)
     figure.legend(kinds.values(), kinds, loc="outside upper center", **_LEGEND)
-    named = list[float]()  # heights in the axes of the points that have their names: they must not overlap
+    named = list[float]()  # heights of the named points in the axes: names must not overlap
     for time, error, name in reversed(front):
         x, y = ax.transLimits.transform(ax.transScale.transform((time, error)))
         if all(abs(y - other) > 0.07 for other in named):
@@ -442,7 +442,7 @@ def _ddm_map(arrays):
     weights, ranks, rule = arrays["ddm/weights"], arrays["ddm/ranks"], arrays.get("ddm/rule_errors")
     figure, ax = plotting.new_axes(_SMALL)
     low = errors[known].min() if rule is None else min(errors[known].min(), np.nanmin(rule))
-    # a singular kernel's errors of many orders of magnitude would leave no colours for the rest
+    # errors of a singular kernel span many orders of magnitude and would leave no colours for the rest
     norm = plotting.log_colors(low, min(errors[known].max(), 10.0, 1e3 * low))
     edges = plotting.cell_edges(weights.astype(float)), np.exp(plotting.cell_edges(np.log(ranks.astype(float))))
     mesh = ax.pcolormesh(*edges, errors.T, norm=norm, cmap=f"{plotting.SEQUENTIAL_COLORS}_r", rasterized=True)

@@ -29,7 +29,7 @@ from randsmap.reports import percents
 
 Piece = dict[str, Any]
 Row = dict[str, Any]
-MAX_SHOWN = 2000  # test samples in the figures: of more fields the file would be as large as the data
+MAX_SHOWN = 2000  # test samples in the figures: with more fields the file would be as large as the data
 
 _TEXTS: dict[str, Any] = {
     "result": "result : StudyResult",
@@ -174,7 +174,7 @@ def load_result(folder: str | os.PathLike[str]) -> StudyResult:
 # --- finished pieces ------------------------------------------------------------------------------
 def open_pieces(folder: Path, configuration: dict[str, Any]) -> Path:
     """The folder of the pieces that depend on these JSON values; ValueError if `folder` has those of others."""
-    configuration = json.loads(json.dumps(configuration))  # as it will be read
+    configuration = json.loads(json.dumps(configuration))  # as a file returns it
     folder.mkdir(parents=True, exist_ok=True)
     pieces, path = folder / "pieces", folder / "config.json"
     if not path.exists():
@@ -197,7 +197,7 @@ def stored(path: Path, make: Callable[[], Piece], *others: Path) -> Piece:
     if not is_intact(path, *others):
         piece = make()
         write_checked(path, lambda file: save_arrays(file, piece), *others)
-    return read_arrays(path)  # also a new piece, so that a study that goes on computes with the same bits
+    return read_arrays(path)  # a new piece is read again too, so that a resumed study is bit-identical
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -207,7 +207,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 # --- the table -------------------------------------------------------------------------------------
-BEST = " <"  # behind the best row of a table
+BEST = " <"  # marks the best row of a table
 QUANTITIES = {"rel_l2": "rel. L2", "rel_linf": "rel. Linf", "conservation": "conservation", "seconds": "seconds"}
 PERCENTILES = {"median": 50, "p05": 5, "p95": 95}
 _STYLES = {"rel_l2": ".4f", "rel_linf": ".4f", "conservation": ".1e", "seconds": ".2f"}
@@ -454,7 +454,7 @@ def write_markdown(result: StudyResult, path: Path) -> None:
     write_atomically(path, lambda file: file.write("\n".join(lines).encode()))
 
 
-# what Markdown and HTML would read as marks
+# characters with a meaning in Markdown and HTML
 _MARKDOWN = str.maketrans({"<": "&lt;", ">": "&gt;", "&": "&amp;", "\n": " "} | {c: f"\\{c}" for c in "\\|`*_"})
 
 

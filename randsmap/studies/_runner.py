@@ -30,7 +30,7 @@ from randsmap.studies._study import NOTES, DecoderCase, Sizes, Study, Values, qu
 from randsmap.tuning._autotune import chosen_encoder
 from randsmap.tuning._search import on_edge
 
-PAPER_RUNS = 100  # draws of the features over which the paper's tables have medians
+PAPER_RUNS = 100  # feature draws of the medians in the paper's tables
 
 
 @documented
@@ -240,7 +240,7 @@ def random_split(n_samples: int, sizes: Sizes, seed: int) -> list[NDArray[np.int
 
 def trajectory_split(trajectories: NDArray[Any], sizes: Sizes, seed: int) -> list[NDArray[np.intp]]:
     """Rows for training, validation and testing such that no trajectory is in two parts; testing may have fewer."""
-    # whole trajectories are dealt out until a part has its size; the surplus of its last one is not used
+    # whole trajectories are assigned until a part has its size; the surplus of the last one is not used
     rng = np.random.RandomState(seed)
     names = rng.permutation(np.unique(trajectories))
     ends = np.cumsum([0, *(np.count_nonzero(trajectories == name) for name in names)])
@@ -270,12 +270,12 @@ def harmonics_map(
     Y: Values, F: Values, Y_new: Values, F_new: Values, *, weights: Sequence[float], ranks: Sequence[int]
 ) -> Values:
     """Mean relative L2 validation error of DDM over kernel widths w_2 and ascending ranks r (Figs. DM_GH_tuning)."""
-    start = np.random.RandomState(0).standard_normal(len(Y))  # so that the same bits come out again
+    start = np.random.RandomState(0).standard_normal(len(Y))  # so that results are bit-identical
     errors, reference = np.zeros((len(weights), len(ranks))), median_norm(field_norms(F))
     for i, weight in enumerate(weights):
         K, epsilon = gaussian_of_data(Y, None, weight)
         eigenvalues, V = scipy.sparse.linalg.eigsh(K, k=ranks[-1], which="LA", v0=start)
-        # as in the decoder: harmonics divide by their eigenvalues, which would blow up round-off
+        # as in the decoder: harmonics divide by their eigenvalues, which would amplify round-off
         kept = int(np.count_nonzero(eigenvalues > len(Y) * np.finfo(float).eps * eigenvalues[-1]))
         eigenvalues, V = eigenvalues[::-1][:kept], V[:, ::-1][:, :kept]
         harmonics = gaussian_kernel(Y_new, Y, epsilon=epsilon) @ (V / eigenvalues)
@@ -313,7 +313,7 @@ class Part:
         self._study, self._chosen, self._data, self._about = study, chosen, np.asarray(data), about
         self._options, self._pieces, self._update = options, pieces, update
         self._cases = {case.label: case for case in study.cases}
-        self._groups = None  # of the training fields, which searches hold out as a whole
+        self._groups = None  # groups of training fields that searches leave out as a whole
         seed = seed_for(options["seed"], 1)  # all sizes deal from one shuffled deck
         if options["split"] == "random":
             rows = random_split(len(data), sizes, seed)
@@ -327,7 +327,7 @@ class Part:
         self._shown = rows[2][:MAX_SHOWN]
         self._shown_index = self._view.pick(self._shown)
         self._F_train, self._F_validation = self._data[rows[0]], self._data[rows[1]]
-        # of the fields that are not empty
+        # statistics of the fields that are not empty
         self._references = median_norm(field_norms(self._F_train)), median_norm(field_norms(self._F_train, "linf"))
         self._latents, self._encoders = {}, {}
         # {label: {P / N: (the tuned value, its seconds and the errors of the grid; the piece of each run)}}
@@ -409,7 +409,7 @@ class Part:
             draws = [self._tuning(case, fraction, draw) for draw in range(_tuning_draws(case, self._study))]
         self._update(len(draws))
         errors = np.mean([draw["errors"] for draw in draws], axis=0)
-        best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate that could not be fitted
+        best = case.grid[int(np.nanargmin(errors))]  # NaN: a candidate whose fit failed
         return best, float(np.mean([draw["seconds"] for draw in draws])), errors
 
     def _tuning(self, case, fraction, draw):
@@ -419,7 +419,7 @@ class Part:
             decoder = self._decoder(case, fraction, seed_for(self._options["seed"], 3, draw))
             fields, validation, seconds = self._tuning_fields(isinstance(decoder, randsmap.KNNDecoder))
             if fields is not self._F_train and "invariants" in decoder.get_params():
-                decoder.set_params(invariants=None)  # they are those of fields, not of coefficients
+                decoder.set_params(invariants=None)  # the invariants apply to fields, not to coefficients
             latents, grid = self._encoded(case), {case.parameter: list(case.grid)}
             data = latents["train"], fields, latents["validation"][: len(validation)], validation
             result, seconds_tune = timed(lambda: randsmap.tune(decoder, grid, *data))
@@ -439,7 +439,7 @@ class Part:
             arrays = {"weights": case.grid, "ranks": ranks, "errors": errors, "seconds": seconds + seconds_map}
             if self._n_train <= 2000:  # O(n^3) operations for each w_2
                 by_rule = [clone(case.decoder).set_params(rank="rule", epsilon_scale=w) for w in case.grid]
-                arrays["rule_ranks"] = [decoder.fit(Y, Y[:, :1]).rank_ for decoder in by_rule]  # of whatever fields
+                arrays["rule_ranks"] = [decoder.fit(Y, Y[:, :1]).rank_ for decoder in by_rule]  # for any fields
             return arrays
 
         return self._piece("ddm-map", make)

@@ -25,7 +25,7 @@ from randsmap.studies._result import data_file, documented
 Values = NDArray[np.float64]  # of fields (n_samples, n_cells)
 Sizes = tuple[int, int, int]  # of training, validation and test set
 
-# arguments by which ridge and kernel decoders are the paper's
+# arguments that make ridge and kernel decoders those of the paper
 PAPER: dict[str, Any] = {"center": False, "latent_scale": None}
 RIDGE: dict[str, Any] = {**PAPER, "regularization": 1e-3}
 
@@ -250,7 +250,7 @@ def paper_cases(
     conservative, plain = partial(randsmap.RANDSMAPDecoder, invariants="mass"), randsmap.RFNNDecoder
     ddm, kernel = randsmap.DoubleDiffusionMapsDecoder, randsmap.KernelDecoder
     free = {**PAPER, "invariants": None}
-    # without an invariant there is nothing to preserve: the tables of the paper then have RFNN
+    # without invariants the tables of the paper have RFNN
     kind, ridge, mass = ("RANDSMAP", conservative, "mass") if conserves else ("RFNN", plain, None)
 
     for name, (features, parameter) in maps.items():
@@ -284,7 +284,7 @@ def paper_cases(
 # --- the data: read, split, errors of its samples -----------------------------------------------------
 def user_sizes(sizes: Iterable[Sizes], n_samples: int) -> tuple[Sizes, ...]:
     """Split sizes of a study, scaled to n_samples samples."""
-    fewest = 30  # for training: P = N/4 are then 7 features
+    fewest = 30  # training samples: P = N/4 is then 7 features
     scaled = []
     for train, validation, test in sizes:
         total = train + validation + test
@@ -370,7 +370,7 @@ def point_view(about: Mapping[str, Any], shown: tuple[int, ...], names: tuple[st
 
 # --- the five studies, and how the paper was read -----------------------------------------------------
 _TABLE: dict[str, Any] = tomllib.loads(data_file("studies.toml"))
-NOTES: dict[str, Any] = _TABLE["notes"]  # of more than one study
+NOTES: dict[str, Any] = _TABLE["notes"]  # notes of more than one study
 
 
 def _study(name: str, view: Callable[[Any, int], View], texts: Mapping[str, str] | None = None, **more: Any) -> Study:

@@ -52,9 +52,9 @@ _WIDTHS = {"leading": (1.0, 0.5, 0.3, 0.2, 0.12, 0.07, 2.0, 4.0), "non-harmonic"
 # Values of `n_neighbors` of Isomap that are tried, if the samples are four times as many
 _NEIGHBORS = (5, 10, 20)
 _ENCODERS = "DiffusionMaps", "Isomap", "POD"
-# Families by which encoders are compared, if they are allowed: nothing is drawn, which would add noise to the errors
+# Families that compare encoders, if they are allowed: without random draws, which would add noise to the errors
 _COMPARED = (KNN, THIN_PLATE, GAUSSIAN, MATERN)
-# Errors of encoders that cannot be used for the samples
+# Exceptions of encoders that are unusable for the samples
 _FAILURES = ValueError, UserWarning, ArithmeticError, np.linalg.LinAlgError
 # Numbers of steps that are compared, each at the cost of a decoding and its derivatives or of an encoding: documented
 _STEPS = {"projection": (0, 5), "consistency": (0, 1, 2, 3)}
@@ -211,7 +211,7 @@ def autotune(
         else:
             encoder = model.encoder
         n_steps = search.numbers_of_steps(encoder, n_steps)
-    # the encoder was judged on parts of the samples: the model's own is fitted to all of them
+    # the search fitted the encoder to parts of the samples: the model has a fit to all
     whole = ManifoldModel(encoder, decoder, **n_steps)
     best_model, found = _without_search(whole, snapshots, groups, 2 + (model is None)), whole.decoder_
     for text in cautions_in_words(best_model, sample, groups):
@@ -233,7 +233,7 @@ def _without_search(whole: ManifoldModel, snapshots: Any, groups: Any, n_stages:
     found, steps_of = whole.decoder_.best_decoder_, {name: getattr(whole, name) for name in _STEPS}
     model = ManifoldModel(clone(whole.encoder_), clone(found), **steps_of)
     assembled(model, snapshots, whole.encoder_, found)
-    # the decoder is searched for anew without the samples held out
+    # a new search finds the decoder without the held-out samples
     with stage(n_stages, n_stages):
         model.held_out_ = judged(model, held_out_errors(whole, snapshots, groups=groups), snapshots)
     return model
@@ -319,7 +319,7 @@ def _row(trial: _EncoderTrial) -> dict[str, Any]:
 
 class _EncoderSearch:
     """The search for an encoder by cross-validation, on at most 1000 of the samples; decoders are like the one given.
-    With so many steps of projection, or "auto"."""
+    `projection` is the number of steps, or "auto"."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ class _EncoderSearch:
             n, given = len(self._fields), " or ".join(self._classes)
             raise ValueError(f"{n} snapshots are too few for {given} with {d} coordinates: allow other encoders")
         best = leading(self._judge(encoders))[0]
-        for _ in range(2):  # documented: they reach half and twice the best width
+        for _ in range(2):  # documented: two rounds reach half and twice the best width
             self._judge(_beside(best.encoder), "widths of the encoder")
             best, before = leading(self.trials.values())[0], best
             if best is before:
@@ -385,17 +385,17 @@ class _EncoderSearch:
             with suppress(*_FAILURES):
                 missed = [self._errors_at("projection", numbers, self._model_of(encoder, held), held) for held in turns]
                 errors.append(np.concatenate(missed, axis=1).mean())
-        # the ratio on the same samples: the mean over two turns alone would carry their difficulty
+        # the ratio is taken on the same samples: two turns may be more difficult than the others
         known = best.errors[self._projections.index(best.projection), np.concatenate(turns)].mean()
         return float(min(errors) / known) if errors else np.nan
 
     def numbers_of_steps(self, encoder: Any, asked: dict[str, Any]) -> dict[str, int]:
-        """For "auto" the number of steps of the best score, the smallest if more hardly help, next to the others."""
+        """For "auto" the number of steps with the best score, or fewer if more hardly help; and the others."""
         chosen = {name: 0 if number == "auto" else number for name, number in asked.items()}
         for name in [name for name, number in asked.items() if number == "auto"]:
             errors = np.full((len(_STEPS[name]), len(self._fields)), np.nan)
             for held in self._folds:
-                with suppress(*_FAILURES):  # the rest may be too few for the encoder
+                with suppress(*_FAILURES):  # the encoder may need more samples
                     model = self._model_of(encoder, held, strict=False).set_params(**chosen)
                     errors[:, held] = self._errors_at(name, _STEPS[name], model, held)
             chosen[name] = _STEPS[name][self._best(errors, self._folds)[1]]
@@ -407,11 +407,11 @@ class _EncoderSearch:
         encoders: list[Any] = [
             DiffusionMaps(d, alpha=self._alpha, epsilon_scale=width, select=select)
             for select, values in widths.items()
-            if select == "leading" or d > 1  # the first eigenvector is never a harmonic
+            if select == "leading" or d > 1  # the first eigenvector is no harmonic
             for width in values
         ]
         if d < min(self._fields.shape):
-            encoders.append(POD(d, invariants=None))  # only encodes
+            encoders.append(POD(d, invariants=None))  # this encoder does not decode
         encoders += [Isomap(d, n_neighbors=k) for k in neighbors if 4 * k <= len(self._fields)]
         return [encoder for encoder in encoders if type(encoder).__name__ in self._classes]
 
@@ -436,7 +436,7 @@ class _EncoderSearch:
                     alive.append(name)
                 except _FAILURES as failure:
                     failures.append(failure)
-            if first and not alive and self._labels is not None:  # too few samples outside these groups
+            if first and not alive and self._labels is not None:  # the samples outside these groups are too few
                 alive = before
                 continue
             done.append(held)
@@ -486,10 +486,10 @@ class _EncoderSearch:
         return np.array(errors)
 
     def _best(self, errors, folds):
-        """The best score of errors (k, n) on the samples of these folds, and of what row: the first that is as good."""
+        """The best score of errors (k, n) on the samples of these folds, and the first row that has it."""
         rows = np.concatenate(folds)
         parts = [part for group in self._groups if len(part := np.flatnonzero(np.isin(rows, group)))]
-        # infinite where not all have been judged
+        # infinite unless all samples have errors
         scores = [score_of(row[rows], parts) if np.isfinite(row[rows]).all() else np.inf for row in errors]
         return min(scores), next(i for i, score in enumerate(scores) if score <= min(scores) + WORTH)
 
@@ -524,7 +524,7 @@ def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any)
         return [np.sort(order[i * size : (i + 1) * size]) for i in range(min(5, n // size))]  # documented
     names = rng.permutation(labels.max() + 1)
     parts = [np.flatnonzero(np.isin(labels, part)) for part in np.array_split(names, min(len(names), 10))]  # documented
-    if not (usable := [held for held in parts if n - len(held) >= 4]):  # a model of fewer says nothing
+    if not (usable := [held for held in parts if n - len(held) >= 4]):  # a model of fewer samples is not meaningful
         raise _too_few_outside(labels)
     return usable
 
@@ -540,7 +540,7 @@ def _too_few_outside(labels: NDArray[np.intp]) -> ValueError:
 # -- In words ---------------------------------------------------------------------------------------
 def advised_components(result: Bunch) -> int | None:
     """One more latent coordinate than `autotune` found, if that lowers the search's error much; else None."""
-    table, more, much = result.results_, result.error_with_one_more_component_, 0.7  # the estimate is of two folds only
+    table, more, much = result.results_, result.error_with_one_more_component_, 0.7  # the estimate uses two folds only
     if np.isnan(more) or more >= much * table.error[table.chosen].item():
         return None
     return int(result.best_model_.encoder_.n_components) + 1

@@ -90,7 +90,7 @@ def choose_parametric(
         auto = isinstance(invariants, str) and invariants == "auto"
         for name in [name for name in kept if not (auto if name == "invariants" else kept[name] is None)]:
             raise ValueError(f"{name} is for models=None, got models of fields as well: give {name} to each of these")
-    weights = norm_weights(np.shape(snapshots)[1:], *models)  # one norm for all
+    weights = norm_weights(np.shape(snapshots)[1:], *models)  # all models are compared in one norm
     options: dict[str, Any] = {"parameters": X, "groups": groups, "random_state": random_state, "cell_weights": weights}
     regressor = None if n_trials is None else kernel_search(n_trials)
     fitted = [ParametricModel(model, regressor).fit(parameters, snapshots, groups=groups) for model in models]
@@ -99,7 +99,7 @@ def choose_parametric(
     held_out = [held_out_errors(candidate, snapshots, **options) for candidate in settled]
     errors, best = [each.mean for each in held_out], 0
     for index, error in enumerate(errors):
-        # the error of one and the same model moves by a tenth from one division into folds to another
+        # the error of a model varies by a tenth between divisions into folds
         best = index if error < 0.9 * errors[best] else best
     fitted[best].held_out_ = judged(fitted[best], held_out[best], snapshots, X)
     counts = [len(np.unique(column)) for column in X.T] if X.shape[1] > 1 else []

@@ -35,11 +35,11 @@ from randsmap.model import ManifoldModel
 from randsmap.model._manifold import assembled, decoder_for, fitted_encoder
 
 _Values = NDArray[np.float64]
-# Parameters that change the span, what is done outside it, or whether there are weights of the fields
+# Parameters that change the span, the part outside it, or the existence of weights of the fields
 _SHAPING = {"invariants", "invariant_values", "invariant_tol", "cell_weights", "constraint", "bounds", "solver"}
 _LINEAR = (RFNNDecoder, RANDSMAPDecoder, KernelDecoder, DoubleDiffusionMapsDecoder)
-_SHARED = {"regularization", "n_neighbors"}  # candidates that differ in one of them alone share a fit
-# First and last of the `default_values`
+_SHARED = {"regularization", "n_neighbors"}  # candidates that differ only in one of these share a fit
+# First and last `default_values`
 _RANGES = {"slope": (0.5, 50.0), "length_scale": (0.05, 2.0), "max_frequency": (0.5, 50.0)}
 
 
@@ -272,7 +272,7 @@ class _Validation:
         self._seed: int | None = None
 
     def begin(self, group: Sequence[Any]) -> None:
-        """Decoders that differ in a shared parameter alone come next."""
+        """Begin a group of decoders that differ only in a shared parameter."""
         values = [getattr(decoder, "regularization", None) for decoder in group]
         self._lambdas = [value for value in values if _is_lambda(value)]
         self._path: Any = None
@@ -296,7 +296,7 @@ class _Validation:
         return scaled_distances(distances, self.sizes, self.usual), decoder
 
     def _direct_errors(self, decoder: Any, X_train: Any, X_val: Any) -> tuple[_Values, Any]:
-        if not hasattr(decoder, "predict"):  # a fitted encoder with an inverse of its own
+        if not hasattr(decoder, "predict"):  # a fitted encoder that decodes
             decode = decoder.inverse_transform
         else:
             decoder = self._fit_shared(decoder, X_train)
@@ -339,7 +339,7 @@ class _Validation:
         names = [name for name in params if name.rpartition("__")[2] == "random_state"]
         inner = [name for name in names if name != "random_state"] or names
         free = [name for name in inner if params[name] is None]
-        if free and params.get("random_state") is None:  # which overrides those of the features
+        if free and params.get("random_state") is None:  # random_state of the decoder overrides those of the features
             self._seed = self._seed or int(check_random_state(None).randint(1, np.iinfo(np.int32).max))
             decoder.set_params(**dict.fromkeys(free, self._seed))
 
@@ -381,7 +381,7 @@ def _is_lambda(value: Any) -> bool:
 
 
 def _n_terms(decoder: Any, X_train: Any, n: int) -> int:
-    """Number of functions of the latents that a decoder combines, about."""
+    """Approximate number of functions of the latents that a decoder combines."""
     rank = getattr(decoder, "rank", n)
     if getattr(decoder, "features", None) is not None:
         X = as_array(X_train, "X_train")
@@ -401,7 +401,7 @@ def _pays(n: int, n_val: int, M: int, P: int, n_candidates: int, *, few: bool) -
     # a candidate has weights, solved for as fields of n_val cells, and their products with coordinates
     weights = operations(method, n, P, n_val, 1) + n_val * (n * P + n**2)
     factorisation = (3 * n**2 + 4 * n * n_val + 50 * n) * M
-    return n_candidates * weights + factorisation + fit < 0.8 * direct  # less is not worth another way
+    return n_candidates * weights + factorisation + fit < 0.8 * direct  # a smaller gain is not worthwhile
 
 
 # -- Leave-one-out -----------------------------------------------------------------------------------
@@ -476,7 +476,7 @@ def leave_one_out(
     invariants = fit_estimator(decoder, F, dtype, layout=layout) if hasattr(decoder, "invariants") else None
     reduced = {"least": lambdas.min()} if hasattr(decoder, "fit_path") else {}
     hat = HatMatrix(*decoder.spectrum(points, **reduced))
-    if np.isinf(hat.squares).sum() > 1:  # a linear tail, of which a point alone may determine a direction
+    if np.isinf(hat.squares).sum() > 1:  # a linear trend: one point alone may determine a direction
         as_array(points, "X", min_rows=3)
         hat = HatMatrix(hat.U, hat.squares, partial(_refitted, decoder, points))
     weights = norm_weights(layout, cell_weights, decoder)
@@ -505,7 +505,7 @@ def leave_one_out(
 
 
 def _refitted(decoder: Any, points: _Values, F: _Values, held: NDArray[np.intp], regularization: float) -> _Values:
-    """What the fields F[held] miss if the decoder is fitted to the others, in the units of all."""
+    """Residuals of the fields F[held] of a fit to the others, in the units of all."""
     rest, scale = np.delete(np.arange(len(F)), held), fitted_scale(decoder.latent_scale, points)
     fresh = clone(decoder).set_params(regularization=regularization, latent_scale=scale)
     return F[held] - fresh.smoother(points[rest], points[held], fields=F[rest])
@@ -529,7 +529,7 @@ def _checked(decoder: Any, regularizations: Sequence[float] | None) -> _Values:
 
 
 def _distances(hat: HatMatrix, F: _Values, invariants: Any, lambdas: _Values, weights: Any) -> _Values:
-    """Distance (n_lambdas, n) of each field from the one decoded without it."""
+    """Distances (n_lambdas, n) between each field and its leave-one-out prediction."""
     G = in_norm(F, weights)
     if invariants is None:
         return hat.distances(G, np.arange(F.shape[1]), lambdas)
