@@ -36,7 +36,7 @@ cdef potrf_t dpotrf
 cdef trsm_t dtrsm
 cdef bint wide_integers  # ILP64
 
-SIGNATURES = {  # of the capsules' names, with `double` and `float` in the places of SciPy's names for them
+SIGNATURES = {  # signatures in the names of the capsules, with `double` and `float` for SciPy's names of them
     "dgemm": "void (char *, char *, int *, int *, int *, double *, double *, int *, double *, int *, double *, "
              "double *, int *)",
     "sgemm": "void (char *, char *, int *, int *, int *, float *, float *, int *, float *, int *, float *, "

@@ -20,7 +20,7 @@ static void nearest(const double *X, const int64_t *order, ptrdiff_t n, ptrdiff_
         const int lower = above >= n || (below >= 0 && down <= up);
         double sum = lower ? down * down : up * up;
         if (count == k && sum > distance2[k - 1])
-            return; /* and so are all that follow: rounding is monotone */
+            return; /* and so are all later points: rounding is monotone */
         const ptrdiff_t i = lower ? below-- : above++;
         for (ptrdiff_t j = 1; j < d; j++) {
             const double t = y[j] - X[i * d + j];
@@ -35,7 +35,7 @@ static void nearest(const double *X, const int64_t *order, ptrdiff_t n, ptrdiff_
     }
 }
 
-/* Four rows together, whose sums do not wait for each other, until all are further than what is found */
+/* Four rows at a time, whose sums are independent, until all are farther than the points found */
 #define DEFINE_NEAREST(single, real)                                                               \
     static void nearest_rows##single(const real *X, ptrdiff_t n, ptrdiff_t d, const double *y,     \
                                      ptrdiff_t k, double *distance2, ptrdiff_t *place)             \
@@ -100,13 +100,13 @@ static void add(double *restrict x, double a, const double *restrict y, ptrdiff_
         x[i] += a * y[i];
 }
 
-/* -- What is known at a median --------------------------------------------------------------------- */
+/* -- State at a median ---------------------------------------------------------------------------- */
 /* With e_k = x - p_k and d_k = sqrt(|e_k|^2 + smoothing^2), in an orthonormal basis Q of the span of the differences
  * of the fields, of m <= K - 1 vectors. */
 typedef struct {
     ptrdiff_t most;  /* K - 1 */
     double *m, *sum; /* m, and the sum of 1 / d_k */
-    double *factor;  /* (K): what a field's distance from `near` was multiplied by */
+    double *factor;  /* (K): factors by which the distances of fields from `near` were multiplied */
     double *inverse; /* (K): 1 / d_k */
     double *away;    /* (K, r): unit vectors from `near`, where the factor is less than 1 */
     double *Q;       /* (K - 1, r) */
@@ -166,7 +166,7 @@ static ptrdiff_t span(const known *z, const double *P, ptrdiff_t stride, ptrdiff
 static double unit_vectors(const known *z, ptrdiff_t K, ptrdiff_t m, const double *point, double smoothing)
 {
     double total = 0;
-    *z->sum = DBL_MIN; /* of distances that overflow */
+    *z->sum = DBL_MIN; /* distances overflow */
     for (ptrdiff_t k = 0; k < K; k++) {
         double *u = z->u + k * z->most, square = smoothing * smoothing;
         for (ptrdiff_t i = 0; i < m; i++)
@@ -307,7 +307,7 @@ static void minimise(const known *z, ptrdiff_t K, ptrdiff_t m, double smoothing)
     static const double damping[] = {1, 0.3, 0.1, 0.03};
     start(z, K, m, smoothing);
     memcpy(z->point, z->next, (size_t)m * sizeof *z->point);
-    for (int step = 0; step < 50; step++) { /* a guard */
+    for (int step = 0; step < 50; step++) { /* a limit */
         const double size = unit_vectors(z, K, m, z->point, smoothing);
         double best = INFINITY, change = 0;
         factorise(z, K, m, smoothing);
@@ -319,7 +319,7 @@ static void minimise(const known *z, ptrdiff_t K, ptrdiff_t m, double smoothing)
             for (ptrdiff_t i = 0; i < m; i++)
                 z->trial[i] = z->point[i] - damping[t] * z->step[i];
             const double sum = sum_of_distances(z, K, m, z->trial, smoothing);
-            keep(z, m, z->trial, t ? sum : sum * (1 - 1e-14), &best); /* Newton's where round-off would decide */
+            keep(z, m, z->trial, t ? sum : sum * (1 - 1e-14), &best); /* Newton's step if round-off would decide */
         }
         memset(z->trial, 0, (size_t)m * sizeof *z->trial);
         for (ptrdiff_t k = 0; k < K; k++)
@@ -368,7 +368,7 @@ static void median(double *P, ptrdiff_t stride, ptrdiff_t K, ptrdiff_t r, const 
             away[i] /= distance;
         }
     }
-    if (K <= 2) { /* of one or two points the mean is a median */
+    if (K <= 2) { /* the mean of one or two points is a median */
         for (ptrdiff_t i = 0; i < r; i++)
             x[i] = K == 1 ? P[i] : (P[i] + P[stride + i]) / 2;
         return;

@@ -10,7 +10,7 @@
 enum { MAX_NEWTON = 12, MAX_SIMPLEX = 60, MAX_REFINE = 3 };
 enum { MAX_ROUNDS = 44 }; /* a round gains 50 binary digits of a total that is small beside the field: any that there are */
 enum { SAMPLE = 9, SEARCH_ROUNDS = 1000 };
-#define SEED 88172645463325252u /* of the pivots: the same for every row */
+#define SEED 88172645463325252u /* the seed of the pivots: the same for every row */
 /* the exact pass that follows is a step of Newton's method too, so the others may end this early */
 #define CLOSE 1e-6
 
@@ -19,7 +19,7 @@ typedef struct {
     double size;     /* |w| . |f(t)|, of an exact and of a checked pass */
     double slope;    /* h'(t), a cell on its bound counted as free */
     int finite;      /* of a checked pass: f is */
-    double top;      /* max f, of a checked pass */
+    double top;      /* of a checked pass: the largest f */
 } total;
 
 typedef struct {
@@ -67,7 +67,7 @@ RK_INLINE void add(sums *a, const double *z, const double *w, const double *d, c
         else
             a->slope[v] += v_where(free, wv * dv);
         if (mode & CHECKED) {
-            a->odd[v] += zv - zv; /* NaN of what is not finite */
+            a->odd[v] += zv - zv; /* NaN if a cell is not finite */
             a->top[v] = v_max(a->top[v], zv);
         }
     }
@@ -93,7 +93,7 @@ RK_INLINE total pass(const rk_bounds *b, double m, const double *f, double t, in
             memcpy(x[k], from[k] + i, (size_t)(M - i) * sizeof *f);
         for (ptrdiff_t k = 0; k < RK_SUM_LANES; k++) {
             valid[k] = k < M - i ? -1 : 0;
-            x[0][k] = x[0][k < M - i ? k : 0]; /* the largest cell must be one there is */
+            x[0][k] = x[0][k < M - i ? k : 0]; /* the largest cell must be a valid one */
         }
         add(&a, x[0], x[1], x[2], x[3], x[4], low, high, shift, valid, mode | MASKED);
     }
@@ -232,7 +232,7 @@ static void insert(double *list, int n, double x)
 static double search(const rk_bounds *b, double m, const double *f, double scale, double *work)
 {
     const ptrdiff_t M = b->M;
-    /* of the cells not decided: the breakpoints, and what they are cells of */
+    /* the breakpoints of undecided cells, and the numbers of these cells */
     double *from = work, *to = from + M, *z = to + M, *w = z + M, *d = w + M, *l = d + M, *u = l + M;
     rk_bounds part = {.q = 1, .w = w, .direction = d, .lower = l, .upper = u};
     double fixed = -scale * m, slope = 0, left = -INFINITY, right = INFINITY;
@@ -252,7 +252,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
     /* a round halves what is undecided, more or less; numbers at the edge of the range may never be */
     for (int attempt = 0; attempt < SEARCH_ROUNDS; attempt++) {
         ptrdiff_t kept = 0;
-        for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: what is decided cannot be foreseen */
+        for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: the outcome is not predictable */
             const double x = from[k], y = to[k], zk = z[k], wk = w[k], dk = d[k], lk = l[k];
             const double uk = u[k];
             const int low = x >= right, high = !low & (y <= left);
@@ -340,7 +340,7 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
                    ptrdiff_t *n, double *rest, double *cut)
 {
     const double low = b->lower[0], M = (double)b->M;
-    /* the largest cell can have all there is above the bounds, not more */
+    /* the largest cell has at most all the mass above the bounds */
     const double right = (low - at.top) + (m - M * low);
     const double *x = f;
     rk_bounds part = *b;
@@ -429,7 +429,7 @@ static enum rk_row_status single(const rk_bounds *b, double m, double *f, double
             if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
                 double step = 0;
                 const double low = b->lower[0];
-                const double below = low - (cut - t) / 2; /* the other cells, at most */
+                const double below = low - (cut - t) / 2; /* an upper bound of the other cells */
                 move_cells(&part, work, t, 0);
                 if (refine(&part, rest, work, &step, &part_at) && below + step <= low) {
                     move_cells(b, f, t, 0);
@@ -480,7 +480,7 @@ static enum rk_row_status single(const rk_bounds *b, double m, double *f, double
  * is computed anew from it in twice the precision, so round-off does not add up. */
 enum { MAX_STEPS = 200, SETTLED = 4, STALLED = 40, MOST = RK_MOST_TOGETHER };
 #define DEPENDENT 1e-13 /* eigenvalue of invariants, scaled, that depend on each other on the free cells */
-#define UNMOVED 1e-28 /* of 1, an invariant whose cells are all free: the round-off of W */
+#define UNMOVED 1e-28 /* relative to 1, the value of an invariant whose cells are all free: the round-off of W */
 #define NOTHING 0x1p-80 /* as in the projection without bounds */
 
 /* The multipliers x (k) of a step for what is left of the totals: H^-1 rest where H, of the free cells, determines

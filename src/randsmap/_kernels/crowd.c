@@ -87,7 +87,7 @@ static void step(const rk_crowd *crowd, const speed_law *law, double *restrict r
     const lanes zero = lanes_all(0), quarter = lanes_all(0.25);
     const lanes ratio_x = lanes_all(crowd->ratio_x), ratio_y = lanes_all(crowd->ratio_y);
     double *const rise_left = work;     /* of the potential, across the left faces of column i */
-    double *const slope = work + n;     /* of column i: rise across its lower + its upper face */
+    double *const slope = work + n;     /* column i: rise across its lower + its upper face */
     double *const flux_left = work + 2 * n;
     double *const wrap = work + 3 * n;  /* flux through the exit: from last column to first */
     const double *const first = p + stride + RK_LANES, *const last = first + (nx - 1) * stride;

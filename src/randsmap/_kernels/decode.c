@@ -48,7 +48,7 @@ static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
     }                                                                                              \
                                                                                                    \
     /* `rows_to` from column `first` on. Eight rows of A a pass over `out`: its loads and stores   \
-     * vanish beside the read of A. Only the first latent point waits for memory, the others find  \
+     * vanish beside the read of A. Only the first latent point waits for memory; the others have  \
      * the eight rows in cache. */                                                                 \
     static void stream##single(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K,           \
                                const real *A, ptrdiff_t M, ptrdiff_t first, double *const *out)    \
@@ -65,7 +65,7 @@ static ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
                 one_row##single(Z[i * ldz + k], A + k * M + first, M - first, out[i] + first);     \
     }                                                                                              \
                                                                                                    \
-    /* Four rows of A a pass over u: a sum alone waits for its own additions. */                   \
+    /* Four rows of A per pass over u: a single sum would wait for its own additions. */           \
     static void adjoint##single(const real *restrict A, ptrdiff_t K, ptrdiff_t M,                  \
                                 const double *restrict u, double *restrict out)                    \
     {                                                                                              \
@@ -129,7 +129,7 @@ RK_INLINE void tiles(const ptrdiff_t points, const int wide, const double *z, pt
     }
 }
 
-/* The same for a number of points and a kind of numbers that the compiler does not know */
+/* The same for any number of points and both types, not known to the compiler */
 static void some_tiles(ptrdiff_t points, const double *z, ptrdiff_t K, operand A, ptrdiff_t count, double *sums)
 {
 #define CASE(n)                                                                                    \

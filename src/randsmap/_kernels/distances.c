@@ -52,7 +52,7 @@ static double direct_pair(const double *restrict x, const double *restrict z, pt
     return sum;
 }
 
-/* Terms that are summed in the type of the numbers; beyond, sums are of doubles. */
+/* Terms that are summed in the type of the numbers; longer sums are in double precision. */
 enum { SUMMED = 1024 };
 
 /* A load of x serves four rows of Z, a row of Z all the rows of X. */
@@ -83,7 +83,7 @@ enum { SUMMED = 1024 };
                      double *tile, ptrdiff_t ld)                                                   \
     {                                                                                              \
         for (ptrdiff_t j = 0; j < n; j += 4) {                                                     \
-            const ptrdiff_t last = n - j < 4 ? n - j - 1 : 3; /* past it, the same sums again */   \
+            const ptrdiff_t last = n - j < 4 ? n - j - 1 : 3; /* past the end, the same sums */    \
             const real *z = Z + j * M, *z1 = z + (last < 1 ? last : 1) * M,                        \
                        *z2 = z + (last < 2 ? last : 2) * M;                                        \
             for (ptrdiff_t i = 0; i < m; i++) {                                                    \
@@ -292,7 +292,7 @@ static void gaussian(double *restrict tile, ptrdiff_t ld, const double *X, ptrdi
         double a = nx[i];
         double *restrict o = out ? out + i * ldo : NULL;
         int safe = (a + nz_max) * scale <= EXPONENT_SAFE;
-        if (safe && o) { /* the arithmetic hides the latency of the memory written */
+        if (safe && o) { /* arithmetic hides the latency of the writes */
 #pragma omp simd
             for (ptrdiff_t j = 0; j < n; j++) {
                 double e = (2 * row[j] - (a + nz[j])) * scale;
@@ -407,7 +407,7 @@ RK_INLINE double by_quadrature(double d, double low, double high, int slope)
     return sum;
 }
 
-/* Columns whose distances are kept until all are known to be far. */
+/* Columns whose distances are stored until all are known to be far. */
 enum { MULTI_BLOCK = 512 };
 
 /* By parts, the mean of s^2 exp(-s^2 x / 2) is [low e_low - high e_high + (high - low) mean] / (x (high -

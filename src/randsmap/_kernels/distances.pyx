@@ -85,7 +85,7 @@ cdef double *fill_tile(
         x = pairs.x.raw + i0 * dim
         if pairs.z.raw:
             z = pairs.z.raw + j0 * dim
-        else:  # the other side is known centred only
+        else:  # only the centred other side is known
             z = pairs.z.centred + j0 * dim
             if first:
                 table.center(x, m, dim, pairs.x.centre, rest, NULL)
@@ -112,7 +112,7 @@ cdef double *fill_tile(
             table.store_t(rest, stride, n, m, tile, stride)
         else:
             table.products(x, m, packed, n, dim, tile, stride)
-        if pairs.z.raw:  # the rows that distances are computed from again
+        if pairs.z.raw:  # rows for the distances that are recomputed
             x, z = pairs.x.raw + i0 * dim, pairs.z.raw + j0 * dim
         else:
             z = pairs.z.centred + j0 * dim
@@ -147,7 +147,7 @@ cdef inline void set_rows(Rows *rows, const double[:, ::1] raw, const double[:, 
 
 
 cdef inline Pairs pairs_of(const double[:, ::1] X, int kernel, bint slopes, double scale, bint symmetric) noexcept:
-    """All of the pairs but their points."""
+    """All attributes of the pairs except their points."""
     cdef Pairs pairs
     pairs.n, pairs.dim = X.shape[0], X.shape[1]
     pairs.kernel, pairs.slopes, pairs.scale, pairs.symmetric = kernel, slopes, scale, symmetric

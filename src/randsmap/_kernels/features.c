@@ -6,7 +6,7 @@
 enum { TILE_DOUBLES = 2048, TILE_MAX = 1024, TILE_MIN = 32 };
 /* Products y_j W[j] added in one loop; more latent dimensions pass through a buffer. */
 enum { UNROLL = 4 };
-/* Latent dimensions up to which a bound of the arguments costs less than looking at each. */
+/* Latent dimensions up to which a bound of the arguments is cheaper than a check of each. */
 enum { BOUNDED_DIM = 16 };
 
 /* base[k] + y . W[:, k] for d <= UNROLL, d a constant where this is inlined. */
@@ -100,7 +100,7 @@ static void fused(int activation, const double *Y, ptrdiff_t n, ptrdiff_t d, con
             const double *y = Y + i * d, *base = b_tile;
             double *row = out + i * ld + start;
             ptrdiff_t j = 0;
-            for (; d - j > 2 * UNROLL; j += 2 * UNROLL) { /* fewer passes over the buffer, the same sums */
+            for (; d - j > 2 * UNROLL; j += 2 * UNROLL) { /* fewer passes over the buffer with the same sums */
                 argument_row(2 * UNROLL, base, y + j, W_tile + j * P, P, m, buffer);
                 base = buffer;
             }

@@ -22,7 +22,7 @@ typedef struct {
     randsmap_decoder *decoder, *step; /* step: from latents to those of the next step; NULL: they are an input */
     ptrdiff_t size[N_VARIABLES];
     double *value[N_VARIABLES], *next, *fit, *values, *work; /* fit: VALUES of the fit; values: those that a field is decoded with */
-    bool given, decoded; /* of VALUES some are numbers; the field is that of the inputs */
+    bool given, decoded; /* some of VALUES are numbers; the field belongs to the present inputs */
     void *environment;
     log_message log;
 } unit;
@@ -210,7 +210,7 @@ static int decode(unit *u)
     int status = RANDSMAP_OK;
     for (ptrdiff_t k = 0; u->given && k < u->size[VALUES]; k++) {
         u->values[k] = isnan(u->value[VALUES][k]) ? u->fit[k] : u->value[VALUES][k];
-        if (isnan(u->values[k])) /* the fit has none: they vary */
+        if (isnan(u->values[k])) /* the fit has no values: they vary */
             status = RANDSMAP_ERROR_VALUES;
     }
     if (!status)
@@ -220,7 +220,7 @@ static int decode(unit *u)
     return status ? report(u, DISCARD, randsmap_strerror(status)) : OK;
 }
 
-/* Whether all these variables are ours, inputs where they are set, and have so many numbers. */
+/* True if all these variables exist, are inputs if they are set, and have this number of values. */
 static bool fits(const unit *u, const uint32_t *variables, size_t n, bool inputs, const double *values, size_t n_values)
 {
     size_t numbers = 0;
@@ -272,7 +272,7 @@ static bool is_derivative(const unit *u, const uint32_t *of, size_t n_of, const 
            (ptrdiff_t)n_seed == u->size[seeded] && (ptrdiff_t)n_out == u->size[LATENTS + FIELD - seeded];
 }
 
-/* With bounds derivatives depend on the values of the invariants, and are those of the fit's; else of any values. */
+/* With bounds, derivatives depend on the values of the invariants, here those of the fit; otherwise they do not. */
 static int derived(const unit *u, int status)
 {
     const bool bounds = rk_values_matter(u->decoder);

@@ -1,7 +1,7 @@
 #include "rk_gradients.h"
 #include <string.h>
 
-/* Features taken at a time: what belongs to them stays in the first-level cache. */
+/* Features per block: their data stay in the first-level cache. */
 enum { TILE = 512 };
 
 RK_INLINE ptrdiff_t smaller(ptrdiff_t a, ptrdiff_t b)
@@ -17,7 +17,7 @@ RK_INLINE void add_multiple(double c, const double *restrict z, ptrdiff_t m, dou
         t[k] += c * z[k];
 }
 
-/* One function for each, called through a table: inlined into one another they are slower. */
+/* One function per kernel, called through a table: inlined they are slower. */
 #define DEFINE(name)                                                                               \
     static void slope_row_##name(const double *restrict t, ptrdiff_t m, double scale,              \
                                  double *restrict s)                                               \
@@ -70,7 +70,7 @@ static void directional(const double *S, const double *X, const double *Z, const
         for (ptrdiff_t k = 0; k < P; k += TILE) {
             const ptrdiff_t m = smaller(TILE, P - k);
             const double *s = S + i * P + k;
-            double *o = out + i * P + k; /* may be s */
+            double *o = out + i * P + k; /* out may be s */
             memset(t, 0, (size_t) m * sizeof *t);
             for (ptrdiff_t j = 0; j < d; j++) {
                 const double v = V[i * d + j], *restrict z = Z + j * P + k;

@@ -48,7 +48,7 @@ const char *rk_parameter_name(int number)
     return names[number];
 }
 
-/* The sections by their numbers; `bad` once anything is not as it must be. */
+/* The sections by their numbers; `bad` after any failed check. */
 typedef struct {
     rk_section found[RK_SECTIONS];
     int bad, forgeable; /* of a file */
@@ -207,7 +207,7 @@ static void read_registration(sections *s, randsmap_decoder *r)
 {
     const ptrdiff_t M = r->M, cells = rk_registered_cells(r);
     r->n_functions = M;
-    r->gemm = NULL; /* fields are carried one by one */
+    r->gemm = NULL; /* fields are transported one by one */
     s->bad |= r->n_own > 1 || r->n_own >= r->d || r->n_parts > 1 || (s->forgeable && !r->n_parts);
     if (s->bad)
         return;
@@ -275,7 +275,7 @@ static void read_basis(sections *s, randsmap_decoder *r)
         s->bad |= !(r->lengths[j] > 0);
 }
 
-/* Bounds that the projection can work with: it is not told of others. */
+/* Bounds that the projection accepts; it gets no others. */
 static int bounds_hold(const rk_bounds *b)
 {
     for (ptrdiff_t i = 0; i < b->M; i++)
@@ -403,7 +403,7 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         return RANDSMAP_ERROR_IMAGE;
     double scalar[RK_N_SCALARS] = {0};
     memcpy(scalar, scalars, (size_t)(n_scalars < RK_N_SCALARS ? n_scalars : RK_N_SCALARS) * sizeof *scalar);
-    int64_t parameter[RK_N_PARAMETERS] = {0}; /* what an earlier image does not have is 0 */
+    int64_t parameter[RK_N_PARAMETERS] = {0}; /* parameters that an earlier image lacks are 0 */
     for (int i = 0; i < RK_N_PARAMETERS && i < count; i++) {
         parameter[i] = given[i];
         const int neighbors = i == RK_NEIGHBORS || i == RK_ENCODER_NEIGHBORS;
@@ -458,7 +458,7 @@ static int read_map(sections *s, uint64_t limit, randsmap_decoder *r)
         s->bad = 1;
     if (r->projected)
         read_invariants(s, r);
-    if (!s->bad && r->basis == RK_QUANTILES) /* of which masses are multiples */
+    if (!s->bad && r->basis == RK_QUANTILES) /* masses are multiples of this number */
         s->bad = !(r->projection.m[0] > 0) || !(r->projection.m[0] < INFINITY);
     return s->bad ? RANDSMAP_ERROR_IMAGE : RANDSMAP_OK;
 }
@@ -582,7 +582,7 @@ int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
         *out = NULL;
     if (!image || !out || (uintptr_t)image % 8)
         return RANDSMAP_ERROR_ARGUMENT;
-    if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are read as they stand */
+    if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are used without a check */
         return RANDSMAP_ERROR_UNSUPPORTED;
     return view(image, size, 0, out);
 }
@@ -695,7 +695,7 @@ int randsmap_info(const randsmap_decoder *r, randsmap_info_t *info)
     known.n_components = rk_image_dimension(r);
     known.n_cells = r->M;
     known.n_invariants = rk_projecting(r)->projected ? rk_projecting(r)->q : 0;
-    while (rk_is_registration(r) && r->n_parts) /* what is carried is of that kind */
+    while (rk_is_registration(r) && r->n_parts) /* the part decodes fields of this kind */
         r = r->parts[0];
     known.n_features = r->n_functions + (r->tail_centre ? r->d : 0);
     known.kind = r->kind;

@@ -81,7 +81,7 @@ def checksum(const unsigned char[::1] image):
 
 
 def message(int status):
-    """What a status means."""
+    """The meaning of a status."""
     return randsmap_strerror(status).decode()
 
 

@@ -389,7 +389,7 @@ static void search_tree(const rk_tree *tree, const rk_vec *q, packet *best, pend
 
 /* -- The grid -------------------------------------------------------------------------------------
  * A packet scans the cells around its own, ring by ring, until no point outside can matter. */
-#define RINGS 3     /* then the tree takes over */
+#define RINGS 3     /* beyond, the tree is used */
 #define SPREAD 4    /* cells between the queries of a packet, above which the tree is better */
 #define GRID_K 8    /* neighbours that the nearest cells can hold */
 
@@ -490,7 +490,7 @@ static void tree_query(const rk_tree *tree, const rk_cell_grid *grid, const doub
             for (ptrdiff_t j = 0; j < d; j++)
                 ((double *) (q + j))[l] = row[j];
         }
-        /* where ties are the rule, do not search twice */
+        /* many ties: do not search twice */
         restart(&best, k > FIXED || 4 * n_tied > i / W + 4);
         if (!grid || k > GRID_K || !search_grid(grid, q, &best)) {
             if (grid)
@@ -582,7 +582,7 @@ typedef struct {
     double slack;        /* 4u(|q| + |x|) in scaled units; infinite: no filter */
 } candidates;
 
-/* What the filter has to let through for the exact, scaled distance r. */
+/* Largest filtered distance of a point at the exact, scaled distance r. */
 static float limit_of(const candidates *s, const rk_flat *flat, double r)
 {
     r += s->slack;
@@ -597,7 +597,7 @@ static float threshold(const candidates *s, const rk_flat *flat)
     return limit_of(s, flat, sqrt(s->worst.d) * flat->scale);
 }
 
-/* Whether the list changed. */
+/* True if the list changed. */
 static int consider(candidates *s, const rk_flat *flat, ptrdiff_t k, ptrdiff_t i)
 {
     double d = exact(s->q, flat->points + i * flat->d, flat->d);
@@ -746,7 +746,7 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
 /* -- Some pairs ----------------------------------------------------------------------------------
  * Exact distances with a query a lane; two vectors of them share the loads of a few points. */
 #define SHARED 4  /* points; as many sums as hide the latency of an addition */
-#define STRETCH 64 /* columns after which sums that are too large already are given up */
+#define STRETCH 64 /* columns per check for sums that are already too large */
 
 static ptrdiff_t among_workspace(ptrdiff_t d) { return 8 + DOUBLES(rk_vec, 2 * d); }
 

@@ -173,7 +173,7 @@ static double square_of(const rk_bounds *b, const double *x, double *weighed)
     return -residual(0, weighed, x, b->M, &size);
 }
 
-#define DEPENDENT 1e-10 /* what is left of an invariant beside those before it, on the free cells */
+#define DEPENDENT 1e-10 /* remainder of an invariant after those before it, on the free cells */
 
 /* to = x on the free cells, which are strictly between their bounds, and 0 on the others; x may be `to` */
 static void free_part(const rk_bounds *b, const double *restrict f, const double *x, double *to)
@@ -204,7 +204,7 @@ static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *work, d
         if (cells == 1) /* the only free cell of an invariant cannot move: 0, and no round-off of 1 - 1 */
             g[last] = 0;
         const double before = square_of(b, row, weighed);
-        for (int pass = 0; pass < 3; pass++) /* as often as what nearly depends on the others needs */
+        for (int pass = 0; pass < 3; pass++) /* as many passes as nearly dependent rows need */
             for (ptrdiff_t l = 0; l < rank; l++)
                 reduce(V + l * M, B + l * M, row, M);
         const double square = rank ? square_of(b, row, weighed) : before;
@@ -222,7 +222,7 @@ static ptrdiff_t push(const rk_projection *p, const double *f, double *g, double
     const ptrdiff_t M = p->M, q = p->q;
     if (p->bounds) {
         const ptrdiff_t rank = free_basis(p->bounds, f, work, g);
-        for (int pass = 0; pass < 2; pass++) /* once leaves the round-off of a large correction */
+        for (int pass = 0; pass < 2; pass++) /* one pass leaves the round-off of a large correction */
             for (ptrdiff_t j = 0; j < rank; j++)
                 reduce(work + (q + j) * M, work + j * M, g, M);
         return -1;

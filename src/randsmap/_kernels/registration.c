@@ -34,7 +34,7 @@ static line laid_out(const rk_axis *axis, double angle, double *work)
 {
     const ptrdiff_t N = axis->along;
     line z = {.N = N, .step = axis->behind};
-    angle = fmod(angle, 2 * PI); /* less whole turns, exactly: one that is in [-pi, pi) stays what it is */
+    angle = fmod(angle, 2 * PI); /* less whole turns, exactly: an angle in [-pi, pi) does not change */
     angle += angle >= PI ? -2 * PI : angle < -PI ? 2 * PI : 0;
     const double cells = angle * ((double)N / (2 * PI)), whole = floor(cells);
     z.part = cells - whole;
@@ -100,7 +100,7 @@ static double value_at(double a, double left, double right, double w)
     return left + w * (right - left + (1 - w) * 6 * (a - (left + right) / 2));
 }
 
-/* Bounds of the line; 0 is one of a line without negative values. */
+/* Bounds of the line; a line without negative values has the lower bound 0. */
 static void bounds_of(const rk_axis *axis, const line *z, int limited, ptrdiff_t start, double *low, double *high)
 {
     *low = limited && axis->lower ? axis->lower[start] : -INFINITY;
@@ -111,7 +111,7 @@ static void bounds_of(const rk_axis *axis, const line *z, int limited, ptrdiff_t
     *low = negative ? *low : 0;
 }
 
-/* What leaves a cell for the next one by its last `part`, and what stays */
+/* The mass that leaves a cell for the next one from its last `part`, and the rest */
 static void shift(const rk_axis *axis, const double *f, double angle, int limited, double *out, double *work)
 {
     line z = laid_out(axis, angle, work);
@@ -133,7 +133,7 @@ static void shift(const rk_axis *axis, const double *f, double angle, int limite
         }
         for (ptrdiff_t i = 0; i < z.N; i++) {
             const ptrdiff_t place = i + z.whole < z.N ? i + z.whole : i + z.whole - z.N;
-            double value = to[i]; /* which leaves the limits by round-off only */
+            double value = to[i]; /* the limits are exceeded by round-off only */
             if (within)
                 value = value < low ? low : value > high ? high : value;
             out[start + place * z.step] = value;
@@ -211,7 +211,7 @@ static ptrdiff_t line_size(const rk_line *z)
     return 6 * K;
 }
 
-/* Slopes m (n) of the spline through y (n) at x (n), both ascending; 0 beside a slope of 0 */
+/* Slopes m (n) of the spline through y (n) at x (n), both ascending; 0 next to a secant of slope 0 */
 static double end_slope(double h0, double h1, double d0, double d1)
 {
     const double m = ((2 * h0 + h1) * d0 - h0 * d1) / (h0 + h1), most = 3 * d0;
@@ -324,7 +324,7 @@ static void density(const rk_line *z, const double *given, double *out, double *
     differences(z, sums, out);
 }
 
-/* How the slope m of `slopes` at knot i moves as the knots do by X */
+/* The derivative of the slope m of `slopes` at knot i as the knots move by X */
 static double slope_tangent(const double *x, const double *y, const double *X, ptrdiff_t n, ptrdiff_t i, double m)
 {
     if (!(m > 0))

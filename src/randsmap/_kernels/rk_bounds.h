@@ -60,7 +60,7 @@ static inline int rk_bounds_prepare(rk_bounds *b)
     return b->together <= RK_MOST_TOGETHER;
 }
 
-/* What became of a row. */
+/* The status of a row. */
 enum rk_row_status { RK_ROW_PROJECTED = 0, RK_NOT_FINITE, RK_NO_CONVERGENCE };
 
 typedef struct {

@@ -62,10 +62,10 @@ typedef struct {
 } rk_crowd_table;
 RK_TABLES(crowd)
 
-/* Doubles of scratch of `advance`. */
+/* Doubles of workspace of `advance`. */
 static inline ptrdiff_t rk_crowd_work(ptrdiff_t ny) { return 4 * ny * RK_CROWD_LANES; }
 
-/* Doubles of scratch of `solve`: a potential, crossing times, two columns. */
+/* Doubles of workspace of `solve`: a potential, crossing times, two columns. */
 static inline ptrdiff_t rk_eikonal_work(ptrdiff_t lanes, ptrdiff_t nx, ptrdiff_t ny)
 {
     return ((nx + 2) * (ny + 2) + nx * ny + 2 * ny) * lanes;

@@ -92,7 +92,7 @@ RK_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *rest
     const double *lower = p - 1, *upper = p + 1;
     RK_FORGET(lower);
     RK_FORGET(upper);
-    double above = 0; /* how many are; a double, so that the loop becomes one of vectors */
+    double above = 0; /* the number of these cells; a double, so that the loop is vectorised */
 #pragma omp simd reduction(+ : above)
     for (ptrdiff_t j = 0; j < ny; j++) {
         const double left = p[j - stride], right = p[j + stride], low = lower[j], high = upper[j];
@@ -156,7 +156,7 @@ RK_INLINE int repair_column(ptrdiff_t ny, ptrdiff_t stride, const double *h, dou
     return found;
 }
 
-/* Writes the crossing times of column i, RK_FIXED in fixed cells; says whether there are any. */
+/* Writes the crossing times of column i, RK_FIXED in fixed cells; true if there are fixed cells. */
 typedef int (*column_times)(const void *context, ptrdiff_t i, double *h);
 
 /* Repairing passes, rightwards and leftwards in turn, until one finds nothing. */
@@ -199,7 +199,7 @@ RK_INLINE void march_from(const rk_grid *grid, column_times fill, const void *co
     const ptrdiff_t stride = (ny + 2) * RK_LANES, h_stride = ny * RK_LANES;
     double *const first = p + stride + RK_LANES;
     int quiet = 1;
-    if (pivot > 0 && pivot < nx) /* the first column marched must not see what was there before */
+    if (pivot > 0 && pivot < nx) /* the first column must not use old values */
         for (ptrdiff_t k = 0; k < h_stride; k++)
             first[pivot * stride + k] = RK_UNREACHED;
     /* A column is checked when both its neighbours are there, while all of it is in cache. */
@@ -257,7 +257,7 @@ static void sweep(const rk_grid *grid, const double *h, double *p)
                 const lanes old = lanes_load(cell);
                 const lanes value = update(a, b, lanes_load(h + (i * ny + j) * RK_LANES), &c, 0);
                 lowered |= any_less(value, mul(old, quiet));
-                /* a lane that is done keeps its bits whatever its neighbours still do */
+                /* a finished lane keeps its bits while others change */
                 lanes_store(cell, if_less(value, mul(old, quiet), value, old));
             }
         }
@@ -344,7 +344,7 @@ static void solve(const rk_grid *grid, double dx, const double *slowness, const 
         march(grid, times_of_slowness, &context, h, p, h + n * RK_LANES, pivot);
     }
     for (ptrdiff_t i = 0; i < nx; i++) {
-        double *fields[RK_LANES] = {0}; /* GCC 11 warns: it does not see that n_fields is positive */
+        double *fields[RK_LANES] = {0}; /* GCC 11 warns, since it does not know that n_fields is positive */
         for (ptrdiff_t lane = 0; lane < n_fields; lane++)
             fields[lane] = out + lane * n + i * ny;
         fields_from_lanes(p + ((i + 1) * (ny + 2) + 1) * RK_LANES, ny, n_fields, fields);

@@ -4,7 +4,7 @@
 #define RK_LANES_H
 #include "rk_simd.h"
 
-/* The parts are members with names, not an array: compilers keep those in registers. */
+/* The parts are named members instead of an array, so that compilers keep them in registers. */
 #if RK_WIDTH == 1
 enum { RK_LANES = 1 };
 typedef struct {

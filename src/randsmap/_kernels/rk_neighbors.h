@@ -28,7 +28,7 @@ typedef struct {
     const double *points;      /* (n, 2) in cell order */
     const double *index;       /* (n) */
     /* (nx + 1): least x of all points in cells >= ix (inf at nx), largest in cells < ix (-inf at
-     * 0); bounds read off the points, so that rounding in the cell numbers cannot matter */
+     * 0); bounds by the points, so that rounding in the cell numbers has no effect */
     const double *above_x, *below_x;
     const double *above_y, *below_y; /* (ny + 1) */
 } rk_cell_grid;

@@ -66,7 +66,7 @@ RK_INLINE rk_vec v_all(double x)
 #if RK_WIDTH == 1
     return x;
 #else
-    return x - (rk_vec){0}; /* not a sum, which would turn -0 into 0 */
+    return x - (rk_vec){0}; /* a sum would turn -0 into 0 */
 #endif
 }
 
@@ -126,7 +126,7 @@ RK_INLINE rk_vec v_max(rk_vec a, rk_vec b) { return (rk_vec)_mm_max_pd((__m128d)
 RK_INLINE rk_vec v_sqrt(rk_vec a) { return (rk_vec)_mm_sqrt_pd((__m128d)a); }
 RK_INLINE unsigned v_bits(rk_mask m) { return (unsigned)_mm_movemask_pd((__m128d)m); }
 #else
-/* not the machine's minimum: that has another opinion of NaN than the levels of x86 */
+/* not the machine's minimum, which treats NaN differently from x86 */
 RK_INLINE rk_vec v_min(rk_vec a, rk_vec b) { return v_select(v_less(a, b), a, b); }
 RK_INLINE rk_vec v_max(rk_vec a, rk_vec b) { return v_select(v_less(b, a), a, b); }
 #if defined(__aarch64__)

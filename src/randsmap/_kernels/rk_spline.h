@@ -3,7 +3,7 @@
 #define RK_SPLINE_H
 
 enum { RK_SPLINE_DEGREE = 7, RK_SPLINE_ORDER = RK_SPLINE_DEGREE + 1 };
-/* Cells at each end of the grid that no point is looked up in: there the conditions at the ends are felt. */
+/* Cells at each end of the grid that no point is looked up in: there the conditions at the ends are significant. */
 enum { RK_TABLE_MARGIN = 3 };
 
 /* The splines that are not 0 in a cell at its point u in [0, 1], and their derivatives in u, by de Boor's recurrence:

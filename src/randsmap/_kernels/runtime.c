@@ -111,7 +111,7 @@ static ptrdiff_t linear_work(const randsmap_decoder *r, ptrdiff_t n)
     }
 }
 
-/* What is kept of a point for derivatives along p directions at n points */
+/* Data of a point for derivatives along p directions at n points */
 static ptrdiff_t state_work(const randsmap_decoder *r, ptrdiff_t n, ptrdiff_t p)
 {
     return r->basis == RK_MIXTURE ? mixture_work(r) : r->basis == RK_MEDIAN ? median_work(r, smaller(n, TOGETHER), p)
@@ -137,7 +137,7 @@ static ptrdiff_t projection_work(const randsmap_decoder *r)
     return r->projected ? r->project->workspace(&r->projection) + r->q : 0;
 }
 
-/* For what registrations do to a field */
+/* For the transformations of a field by registrations */
 static ptrdiff_t registration_work(const randsmap_decoder *r)
 {
     return r->basis == RK_SHIFT ? r->registration->axis_size(&r->axis) : r->registration->line_size(&r->line);
@@ -333,7 +333,7 @@ static mixture mixed(const randsmap_decoder *r, const double *y, int slopes, dou
     return found;
 }
 
-/* What the fields of a median must be near at y, and `place`, that of the nearest point; NULL: there is no limit */
+/* The field that the fields of a median must be near at y, and the `place` of the nearest point; NULL: no limit */
 static const double *near_field(const randsmap_decoder *r, const double *y, double *near, double *x)
 {
     const ptrdiff_t d = r->d, R = r->n_functions;
@@ -415,7 +415,7 @@ static void pull_medians(const randsmap_decoder *r, const double *y, ptrdiff_t n
     for (ptrdiff_t i = 0; i < n; i++) {
         double *g = out + i * d, *s = S + i * R;
         const double *close = near_field(r, y + i * d, near, x);
-        /* x, which nobody asks for, to where the first gradient will be */
+        /* x, which is not needed, to the place of the first gradient */
         r->blend->median(P + i * R, size, K, R, close, r->limit, r->smoothing, s, median);
         r->blend->pull(median, H + i * R, K, R, r->smoothing, s, size, back);
         memset(g, 0, (size_t)d * sizeof *g);
@@ -526,7 +526,7 @@ typedef struct {
     double value[2][RK_SPLINE_ORDER], slope[2][RK_SPLINE_ORDER];
 } place;
 
-/* Whether the point is in the table's box, and where. */
+/* True if the point is in the box of the table; its cell and position. */
 static int in_table(const randsmap_decoder *r, const double *y, place *at)
 {
     if (!r->table.rows)
@@ -620,7 +620,7 @@ static void multiply_rows(const randsmap_decoder *r, const double *Z, const rk_m
     }
 }
 
-/* The same where Z (count) has the sum 0: rows less the first, so that what they have in common leaves no round-off */
+/* The same if the sum of Z (count) is 0: rows less the first, so that their common part leaves no round-off */
 static void multiply_differences(const double *Z, const rk_matrix *A, const ptrdiff_t *row, ptrdiff_t count, double *out)
 {
     const ptrdiff_t columns = A->columns, start = row[0] * columns;
@@ -817,7 +817,7 @@ static double mass_of(const randsmap_decoder *r, const double *y, const double *
     return mass < r->low ? r->low : mass > r->high ? r->high : mass;
 }
 
-/* What a registration makes of the field or quantiles g of the point y*/
+/* The field of a registration from the field or quantiles g at the point y */
 static int carried(const randsmap_decoder *r, const double *y, const double *g, const double *values, double *out,
                    double *work)
 {
@@ -976,7 +976,7 @@ static int decode_rows(const randsmap_decoder *r, const double *y, const double 
     return status;
 }
 
-/* Whether each field has its own values of the invariants, which must be given */
+/* True if each field has its own values of the invariants, which must be given */
 static int values_vary(const randsmap_decoder *r)
 {
     r = rk_projecting(r);
@@ -1185,7 +1185,7 @@ static int own_jvp(const randsmap_decoder *r, const double *y, const double *val
     }
     int status = RANDSMAP_OK, of_field = RANDSMAP_OK;
     for (ptrdiff_t start = 0, first = 1; first || start < p; first = 0) {
-        const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions beside, at first, the field */
+        const ptrdiff_t n = smaller(CHUNK - first, p - start); /* directions, in the first pass with the field */
         double *to[CHUNK], *rest = Z + (n + first) * P;
         to[0] = f;
         for (ptrdiff_t i = 0; i < n; i++)
@@ -1220,7 +1220,7 @@ static int own_jvp(const randsmap_decoder *r, const double *y, const double *val
         /* without bounds derivatives are those of any values */
         const int of_slope = of_field == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : of_field;
         note(&status, push(r, f, of_slope, n, to + first, Z));
-        note(&status, of_field); /* after those of the derivatives, which a caller may want alone */
+        note(&status, of_field); /* after the rows of the derivatives, which a caller may need alone */
         start += n;
     }
     return status;
@@ -1259,7 +1259,7 @@ static int fields_of_bounds(const randsmap_decoder *r, const double *y, ptrdiff_
         return n ? finished(f, n * r->M, RANDSMAP_ERROR_VALUES) : RANDSMAP_OK;
     int status = RANDSMAP_OK;
     const ptrdiff_t step = r->gemm ? larger(n, 1) : CHUNK;
-    for (ptrdiff_t i = 0; i < n; i += step) /* not by `rk_decode`: y is what the input has decoded */
+    for (ptrdiff_t i = 0; i < n; i += step) /* not by `rk_decode`: y is the decoded field of the input */
         note(&status, decode_rows(r, y + i * r->d, NULL, smaller(step, n - i), f + i * r->M, *work));
     return status;
 }
@@ -1269,7 +1269,7 @@ int rk_tangents(const randsmap_decoder *r, const double *y, const double *v, ptr
 {
     const ptrdiff_t d = rk_image_dimension(r), M = r->M, P = n_coefficients(r);
     int status = RANDSMAP_OK;
-    if (!r->gemm || r->basis == RK_MIXTURE || r->input || rk_is_registration(r)) { /* the field comes for little */
+    if (!r->gemm || r->basis == RK_MIXTURE || r->input || rk_is_registration(r)) { /* the field is cheap here */
         for (ptrdiff_t i = 0; i < n; i++) {
             const int s = randsmap_decode_jvp(r, y + i * d, v ? v + i * p * d : NULL, p, work, T + i * p * M, work + M);
             note(&status, s == RANDSMAP_ERROR_VALUES && !rk_values_matter(r) ? RANDSMAP_OK : s);
@@ -1431,7 +1431,7 @@ int rk_cotangents(const randsmap_decoder *r, const double *y, const double *u, p
             note(&status, rk_cotangents(r->input, y, g, n, out, rest));
             return status;
         }
-        for (ptrdiff_t i = 0; i < n; i++) /* those that have an input */
+        for (ptrdiff_t i = 0; i < n; i++) /* maps with an input */
             note(&status, rk_cotangents(r, y + i * d, u + i * r->M, 1, out + i * d, work));
         return status;
     }
@@ -1502,7 +1502,7 @@ static void nearest(const randsmap_decoder *r, const double *f, const double *we
     const double *values = NULL;
     if (values_vary(r))
         r->decode->adjoint(kept->C, kept->q, M, f, own), values = own;
-    G[0] = DBL_MAX; /* of a field that is no number */
+    G[0] = DBL_MAX; /* the field is not finite */
     memcpy(trial, y, (size_t)d * sizeof *y);
     for (ptrdiff_t step = 0; step <= steps; step++) {
         new[0] = DBL_MAX;
@@ -1591,14 +1591,14 @@ static double from_middle(const double *bar, const double *unit, ptrdiff_t d, co
     return sqrt(square);
 }
 
-/* The logarithm of the error that is usual at y (d), with its growth: ErrorBar in Python says why. */
+/* The logarithm of the usual error at y (d), with its growth: see ErrorBar in Python. */
 static double usual_error(const randsmap_decoder *r, const double *law, int absolute, const double *y)
 {
     const ptrdiff_t d = r->judged_d, k = (ptrdiff_t)law[RK_LAW_NEAR], two = smaller(2, k);
     const double *bar = r->error_bar, *unit = law + RK_LAW;
     double square[RK_MOST_NEAR], given[6] = {0};
     ptrdiff_t place[RK_MOST_NEAR], count = 0;
-    for (ptrdiff_t i = 1; i <= r->n_judged; i++) { /* of equal ones the first */
+    for (ptrdiff_t i = 1; i <= r->n_judged; i++) { /* the first of equal errors */
         const double *point = bar + i * (d + 3);
         double sum = 0;
         for (ptrdiff_t j = 0; j < d; j++) {

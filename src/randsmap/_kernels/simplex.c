@@ -24,7 +24,7 @@ static void normalise(double *a, ptrdiff_t k)
         largest = a[j] > a[largest] ? j : largest;
     }
     for (ptrdiff_t j = 0; j < k; j++)
-        a[j] = sum > 0 ? a[j] / sum : NAN; /* of points that are too far apart */
+        a[j] = sum > 0 ? a[j] / sum : NAN; /* the points are too far apart */
     for (int again = 0; again < 2; again++) {
         sum = 0;
         for (ptrdiff_t j = 0; j < k; j++)
@@ -332,12 +332,12 @@ static double evaluate(problem *z, const double *a)
     const double top = v_largest(p, n, 0);
 #pragma omp simd reduction(+ : sum)
     for (ptrdiff_t i = 0; i < n; i++) {
-        double e = p[i] - top; /* what is below e^-690 of the largest could as well be 0 */
+        double e = p[i] - top; /* terms below e^-690 of the largest are negligible */
         p[i] = rk_exp_normal(e < -690. ? -690. : e);
         sum += p[i];
     }
     double f = 0;
-    sum = sum > 0 ? sum : NAN; /* of exponents that are no numbers */
+    sum = sum > 0 ? sum : NAN; /* exponents are not finite */
     dots(p, map->values, NULL, map->d, n, z->psi, 1);
     for (ptrdiff_t c = 0; c < map->d; c++) {
         z->psi[c] /= sum;
@@ -648,7 +648,7 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
         memcpy(first, a, (size_t) k * sizeof *a);
         double best = approach(&z, a, rest);
         if (best <= zero)
-            continue; /* no start can do better */
+            continue; /* no start gives less */
         if (best == INFINITY)
             memcpy(a, first, (size_t) k * sizeof *a);
         int ended, trial_ended;
