@@ -20,7 +20,7 @@ from randsmap._kernels import decode as _kernel
 _lock = threading.RLock()
 _local = threading.local()
 _requested: int | None = None  # by set_num_threads
-_pool = None
+_pool: Any = None
 _pool_size = 0
 _blas = None  # threadpoolctl controller of the BLAS libraries loaded
 _blas_limits: list[int] = []  # limits in force, one per open `blas_threads` block
@@ -112,24 +112,13 @@ def get_num_threads() -> int:
     return joblib.cpu_count()
 
 
-def _workers(count):
-    global _pool, _pool_size
-    with _lock:
-        if _pool_size < count:
-            if _pool is not None:
-                _pool.shutdown(wait=False)
-            # threads do not inherit the caller's settings of floating-point errors, see `callers.quiet`
-            _pool = ThreadPoolExecutor(count, "randsmap", np.seterr, ("ignore",))
-            _pool_size = count
-        return _pool
-
-
 def parallel_for(task: Callable[..., object], calls: int | Sequence[tuple[Any, ...]]) -> None:
     """Call ``task(*arguments)`` for all arguments, in order, on several threads; the caller is one of them.
 
     A number n of calls stands for ``task(i)``, i in range(n). ``task`` must release the GIL in its long part. The first
     exception stops the tasks not yet begun and is raised here. Inside a task, further calls run on that thread alone.
     """
+    global _pool, _pool_size
     calls = [(i,) for i in range(calls)] if isinstance(calls, int) else calls
     alone = len(calls) <= 1 or getattr(_local, "inside", False)  # counting cores takes 25 us
     n_threads = 1 if alone else min(get_num_threads(), len(calls))
@@ -156,8 +145,12 @@ def parallel_for(task: Callable[..., object], calls: int | Sequence[tuple[Any, .
             _local.inside = False
 
     with _lock:  # between taking the pool and the submit nobody may replace it
-        pool = _workers(n_threads - 1)
-        futures = [pool.submit(work) for _ in range(n_threads - 1)]
+        if _pool_size < n_threads - 1:
+            if _pool is not None:
+                _pool.shutdown(wait=False)
+            # threads do not inherit the caller's settings of floating-point errors, see `callers.quiet`
+            _pool, _pool_size = ThreadPoolExecutor(n_threads - 1, "randsmap", np.seterr, ("ignore",)), n_threads - 1
+        futures = [_pool.submit(work) for _ in range(n_threads - 1)]
     work()
     for future in futures:
         if not future.cancel():  # it has not begun: the caller has done all tasks
