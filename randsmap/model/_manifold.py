@@ -421,7 +421,9 @@ class ManifoldModel(ReconstructionMixin, Model):
             if option not in taken | ours and "**" not in taken:
                 error = ValueError if option == "invariant_values" else TypeError
                 raise error(f"{option} given, but {type(part).__name__}.{name} has no such argument")
-        if "invariant_values" in given and _without_invariants(part):
+        matrix = getattr(part, "invariant_matrix_", None)
+        without_any = isinstance(part, RFNNDecoder) if matrix is None else not matrix.shape[1]
+        if "invariant_values" in given and without_any:
             raise ValueError(
                 f"invariant_values given, but this {type(part).__name__} has no invariants: fit it with some"
             )
@@ -558,8 +560,3 @@ def _keywords(function):
     """Names of the arguments of a function; "**" if it takes any."""
     parameters = inspect.signature(function).parameters.values()
     return {"**" if p.kind is p.VAR_KEYWORD else p.name for p in parameters}
-
-
-def _without_invariants(part):
-    matrix = getattr(part, "invariant_matrix_", None)
-    return isinstance(part, RFNNDecoder) if matrix is None else not matrix.shape[1]
