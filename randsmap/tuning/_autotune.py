@@ -331,7 +331,10 @@ class _EncoderSearch:
         projection: int | str,
         classes: str | Iterable[str] | None = None,
     ) -> None:
-        self._classes = _check_encoders(classes)
+        self._classes = _ENCODERS if classes is None else (classes,) if isinstance(classes, str) else tuple(classes)
+        if not self._classes or set(self._classes) - set(_ENCODERS):
+            known = ", ".join(map(repr, _ENCODERS))
+            raise ValueError(f"encoders must be among {known}, or None for all, got {classes!r}")
         if len(F) > 1000:  # documented; the time of a comparison grows with the cube
             rows = np.sort(rng.permutation(len(F))[:1000])
             F, labels = F[rows], None if labels is None else np.unique(labels[rows], return_inverse=True)[1]
@@ -507,14 +510,6 @@ def _beside(encoder: Any) -> list[Any]:
         if encoder.n_components > 1:
             proposals.append({"select": "leading" if encoder.select == "non-harmonic" else "non-harmonic"})
     return [clone(encoder).set_params(**proposal) for proposal in proposals]
-
-
-def _check_encoders(encoders: str | Iterable[str] | None) -> tuple[str, ...]:
-    """The names of the classes; None: all. ValueError, which lists them, for others or none."""
-    names = _ENCODERS if encoders is None else (encoders,) if isinstance(encoders, str) else tuple(encoders)
-    if not names or set(names) - set(_ENCODERS):
-        raise ValueError(f"encoders must be among {', '.join(map(repr, _ENCODERS))}, or None for all, got {encoders!r}")
-    return names
 
 
 def _folds(n: int, labels: NDArray[np.intp] | None, validation: float, rng: Any) -> Sequence[NDArray[np.intp]]:
