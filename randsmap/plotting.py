@@ -26,6 +26,7 @@ from randsmap._interface.arrays import as_array, as_labels
 from randsmap._interface.callers import public
 from randsmap._interface.fields import flattened
 from randsmap._interface.parameters import check_choice, check_count, check_number, document
+from randsmap._io.progress import set_while_open
 
 if TYPE_CHECKING:
     from matplotlib.animation import FuncAnimation
@@ -149,12 +150,9 @@ def style(width: float | None = None) -> Iterator[None]:
     check_matplotlib()
     from matplotlib import rc_context
 
-    token = _width.set(0 if width is None else check_number(width, "width", low=0, strict_low=True))
-    try:
-        with rc_context(_STYLE):
-            yield
-    finally:
-        _width.reset(token)
+    chosen = 0 if width is None else check_number(width, "width", low=0, strict_low=True)
+    with set_while_open(_width, chosen), rc_context(_STYLE):
+        yield
 
 
 @_documented

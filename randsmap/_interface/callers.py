@@ -5,14 +5,16 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
+
+from randsmap._io.progress import set_while_open
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -21,14 +23,9 @@ _ignored: ContextVar[bool] = ContextVar("extrapolation_ignored", default=False)
 extrapolation_is_ignored = _ignored.get
 
 
-@contextmanager
-def extrapolation_ignored() -> Iterator[None]:
+def extrapolation_ignored() -> AbstractContextManager[None]:
     """While open, `predict` gives no `ExtrapolationWarning`: searches and reports decode held-out points."""
-    token = _ignored.set(True)
-    try:
-        yield
-    finally:
-        _ignored.reset(token)
+    return set_while_open(_ignored, True)
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:

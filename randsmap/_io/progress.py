@@ -9,10 +9,21 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 _shown: ContextVar[bool] = ContextVar("shown", default=False)
 _stage: ContextVar[str] = ContextVar("stage", default="")
 _open = threading.local()  # .bars: the number of open bars of this thread
+
+
+@contextmanager
+def set_while_open(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """While open, the variable has this value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 @contextmanager
@@ -37,11 +48,8 @@ def show_progress(show: bool = True) -> Iterator[None]:
     >>> with randsmap.show_progress():
     ...     roll = randsmap.datasets.make_swiss_roll(100, random_state=0)
     """
-    token = _shown.set(show)
-    try:
+    with set_while_open(_shown, show):
         yield
-    finally:
-        _shown.reset(token)
 
 
 def if_asked(progress: bool) -> AbstractContextManager[None]:
@@ -49,14 +57,9 @@ def if_asked(progress: bool) -> AbstractContextManager[None]:
     return show_progress(progress or _shown.get())
 
 
-@contextmanager
-def stage(number: int, total: int) -> Iterator[None]:
+def stage(number: int, total: int) -> AbstractContextManager[None]:
     """Number the bars of this stage of a computation, unless it is itself part of a stage."""
-    token = _stage.set(_stage.get() or f"{number}/{total} ")
-    try:
-        yield
-    finally:
-        _stage.reset(token)
+    return set_while_open(_stage, _stage.get() or f"{number}/{total} ")
 
 
 class ProgressBar(AbstractContextManager["ProgressBar"]):
