@@ -133,7 +133,7 @@ static known laid_out(double *state, ptrdiff_t K, ptrdiff_t r)
     return z;
 }
 
-/* Q and C by Gram and Schmidt, twice: what is round-off of a difference is left out. Returns m, -1 where a square
+/* Q and C by Gram and Schmidt, twice, without vectors that are round-off of a difference. Returns m, or -1 if a square
  * overflows. */
 static ptrdiff_t span(const known *z, const double *P, ptrdiff_t stride, ptrdiff_t K, ptrdiff_t r)
 {
@@ -191,7 +191,7 @@ static void across(const known *z, ptrdiff_t k, ptrdiff_t m, double smoothing, c
     }
 }
 
-/* The Cholesky factor of H = sum_k (I - e_k e_k^T / d_k^2) / d_k; where H is flat to round-off it is made steeper. */
+/* The Cholesky factor of H = sum_k (I - e_k e_k^T / d_k^2) / d_k; pivots that are round-off are enlarged. */
 static void factorise(const known *z, ptrdiff_t K, ptrdiff_t m, double smoothing)
 {
     const ptrdiff_t ld = z->most;
@@ -263,8 +263,8 @@ static void keep(const known *z, ptrdiff_t m, const double *point, double sum, d
     memcpy(z->next, point, (size_t)m * sizeof *point);
 }
 
-/* `next`: the mean of the fields, or one of them that is the median to the order of the smoothing. It is if the unit
- * vectors to the others have a sum no longer than the number of fields that coincide. */
+/* `next`: the mean of the fields, or a field that is the median to the order of the smoothing: the sum of the unit
+ * vectors to the others is no longer than the number of fields that coincide with it. */
 static void start(const known *z, ptrdiff_t K, ptrdiff_t m, double smoothing)
 {
     double best = INFINITY;

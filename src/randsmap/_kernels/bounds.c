@@ -249,7 +249,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
             fixed += share * clip(z[n], l[n], u[n]);
         }
     }
-    /* a round halves what is undecided, more or less; numbers at the edge of the range may never be */
+    /* a round halves the undecided cells, approximately; numbers at the ends of the range may stay undecided */
     for (int attempt = 0; attempt < SEARCH_ROUNDS; attempt++) {
         ptrdiff_t kept = 0;
         for (ptrdiff_t k = 0; k < n; k++) { /* branch-free: the outcome is not predictable */
@@ -290,7 +290,7 @@ static double search(const rk_bounds *b, double m, const double *f, double scale
         const double t = -fixed / slope;
         return t < left ? left : t > right ? right : t;
     }
-    /* level between left and right: by round-off, or beyond the last breakpoint */
+    /* constant between left and right: by round-off, or beyond the last breakpoint */
     return fixed < 0 ? right : left;
 }
 
@@ -375,7 +375,7 @@ static int simplex(const rk_bounds *b, double m, const double *f, total at, doub
     return fabs(*t) <= DBL_MAX;
 }
 
-/* Round-off of w . f; where numbers are so small that it underflows, a unit a cell. */
+/* Round-off of w . f; for numbers so small that it underflows, one unit per cell. */
 static double round_off(const rk_bounds *b, double size, double ulps)
 {
     return ulps * DBL_EPSILON * size + (double)b->M * DBL_TRUE_MIN;
@@ -426,7 +426,7 @@ static enum rk_row_status single(const rk_bounds *b, double m, double *f, double
                 move_cells(b, f, t, 1);
                 return RK_ROW_PROJECTED;
             }
-            if (!done && t < cut) { /* t is too large beside f to be rounded: the rest of it apart */
+            if (!done && t < cut) { /* t is too large relative to f to be rounded: its remainder apart */
                 double step = 0;
                 const double low = b->lower[0];
                 const double below = low - (cut - t) / 2; /* an upper bound of the other cells */
@@ -455,12 +455,12 @@ static enum rk_row_status single(const rk_bounds *b, double m, double *f, double
         }
         if (!(at.size <= DBL_MAX))
             return RK_NOT_FINITE;
-        /* t is too large beside f to be rounded: start again from the field that it leads to */
+        /* t is too large relative to f to be rounded: start again from the resulting field */
         move_cells(b, f, t, 0);
         at = quick_pass(b, f, t = 0);
         found = 0;
     }
-    /* all cells at one end, if m is there but for round-off */
+    /* all cells at one end, if m is the total there to round-off */
     if (isinf(t))
         for (ptrdiff_t i = 0; i < b->M; i++)
             if (b->direction[i] > 0)
@@ -586,7 +586,7 @@ static enum rk_row_status several(const rk_bounds *b, const double *m, double *z
             for (ptrdiff_t i = 0; i < M; i++)
                 p[i] += x[j] * b->W[j * M + i];
         }
-        /* what the free cells cannot mend is round-off of the values given, if it is as small */
+        /* a residual that the free cells cannot remove is round-off of the given values, if it is as small */
         if (step < MAX_STEPS && gain > 0 && (far || !beyond))
             length = step_length(b, z, p, gain, p + M);
         if (length == 0 || isinf(length)) {

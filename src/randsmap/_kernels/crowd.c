@@ -76,9 +76,8 @@ static void column_slope(ptrdiff_t ny, const double *p, const double *open_y, do
     }
 }
 
-/* One step of rho in place, from the potential p. A face's flux is computed once and serves both
- * its sides, so mass is kept to the rounding of the cells; walls' fluxes are products with 0, so
- * nothing ever enters a wall. */
+/* One step of rho in place, from the potential p. The flux of a face is computed once and used on both sides, so mass
+ * is conserved to the rounding of the cells; walls' fluxes are products with 0, so nothing ever enters a wall. */
 static void step(const rk_crowd *crowd, const speed_law *law, double *restrict rho,
                  const double *restrict p, double *restrict work)
 {

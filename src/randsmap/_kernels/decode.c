@@ -153,8 +153,8 @@ static void exchange(int gather, ptrdiff_t n, ptrdiff_t j, ptrdiff_t columns, do
             memcpy(gather ? sums : out[i] + first, gather ? out[i] + first : sums, TILE * sizeof *sums);
 }
 
-/* As `rows_to` of the whole tiles of columns; their number. What few rows of A add is not worth the gathering,
- * nor are tiles of single doubles, where GCC 12 with AVX reads beyond A. */
+/* As `rows_to` of the whole tiles of columns; their number. Gathering is not worthwhile for few rows of A, nor for
+ * tiles of single doubles, where GCC 12 with AVX reads beyond A. */
 static ptrdiff_t gathered(const double *Z, ptrdiff_t n, ptrdiff_t ldz, ptrdiff_t K, operand A, double *const *out)
 {
     double sums[SUMS], z[POINTS * DEPTH];

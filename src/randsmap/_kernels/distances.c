@@ -5,9 +5,8 @@
  * rows, whatever the distance. Below CANCELLED * s the distance is recomputed by differences, so the
  * relative error is at most about u / CANCELLED everywhere. */
 #define CANCELLED 0x1p-9
-/* What counts in the Gaussian kernel is the error u s / eps^2 of the exponent, so nothing is done
- * up to this value of s / eps^2 (2e-13), and beyond it only exponents above NEGLIGIBLE are redone:
- * smaller kernel values are below 4e-18. */
+/* In the Gaussian kernel the error u s / eps^2 of the exponent matters. Up to this value of s / eps^2 (2e-13) nothing
+ * is recomputed, beyond it only exponents above NEGLIGIBLE: other kernel values are below 4e-18. */
 #define EXPONENT_SAFE 0x1p10
 #define NEGLIGIBLE (-40.)
 #define ERROR 0x1p-44 /* ample bound of the relative error of x.z, times s / eps^2 in the exponent */
@@ -153,8 +152,8 @@ enum { BLOCK = 6 };
 enum { VECTORS = RK_WIDTH > 1 ? 2 : 4, GROUP = VECTORS * RK_WIDTH };
 /* Terms of a sum at a time: those of a panel of Z stay in the second cache. */
 enum { DEPTH = 384 };
-/* Terms of one sum; sums are added. With one of 64, fuzzing found exponents of the Gaussian kernel off by 1.3 times
- * what is promised. */
+/* Terms of one sum; the sums are then added. With 64 terms, fuzzing found errors of exponents of the Gaussian kernel of
+ * 1.3 times the documented bound. */
 enum { CHAIN = 16 };
 
 /* Columns k .. k + width of `rows` <= GROUP rows, row stride M, and zeros for the others. */

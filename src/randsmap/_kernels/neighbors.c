@@ -55,7 +55,7 @@ static void select_pairs(pair *a, ptrdiff_t n, ptrdiff_t k)
     }
 }
 
-/* Adds a pair to a full or filling buffer; returns the pair that a new one has to be before. */
+/* Adds a pair to a buffer, full or not; returns the pair that the next one must precede. */
 static pair collect(pair *buffer, ptrdiff_t *count, ptrdiff_t k, pair worst, double d, double i)
 {
     pair x = {d, i};
@@ -745,12 +745,12 @@ static void flat_query(const rk_flat *flat, const double *Q, ptrdiff_t m, ptrdif
 
 /* -- Some pairs ----------------------------------------------------------------------------------
  * Exact distances with a query a lane; two vectors of them share the loads of a few points. */
-#define SHARED 4  /* points; as many sums as hide the latency of an addition */
+#define SHARED 4  /* points per pass: enough sums to hide the latency of an addition */
 #define STRETCH 64 /* columns per check for sums that are already too large */
 
 static ptrdiff_t among_workspace(ptrdiff_t d) { return 8 + DOUBLES(rk_vec, 2 * d); }
 
-/* Puts (d, i) into a sorted list of k pairs, the last of which it is before. */
+/* Inserts (d, i) into a sorted list of k pairs; it precedes the last one. */
 RK_INLINE void enter(double *distance2, ptrdiff_t *index, ptrdiff_t k, double d, ptrdiff_t i)
 {
     ptrdiff_t j = k - 1;

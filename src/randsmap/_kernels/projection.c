@@ -4,7 +4,7 @@
 
 /* FAR: a residual of so many eps after the last pass is no round-off. */
 enum { MAX_PASSES = 4, FAR = 32, BLOCK = 256 };
-#define NOTHING 0x1p-80 /* round-off of round-off */
+#define NOTHING 0x1p-80 /* second-order round-off */
 
 typedef struct {
     rk_vec sum[RK_SUM_VECTORS], low[RK_SUM_VECTORS], size[RK_SUM_VECTORS];
@@ -71,7 +71,7 @@ static void settle(const rk_projection *p, const double *terms, double *f)
     }
 }
 
-/* What is left of C_j . f where cells are multiples of the smallest number there is. */
+/* Residual of C_j . f if cells are multiples of the smallest positive number. */
 static double coarseness(const double *c, ptrdiff_t M)
 {
     double size = (double)M;
@@ -201,7 +201,7 @@ static ptrdiff_t free_basis(const rk_bounds *b, const double *f, double *work, d
         for (ptrdiff_t i = 0; i < M; i++)
             if (row[i] != 0)
                 cells++, last = i;
-        if (cells == 1) /* the only free cell of an invariant cannot move: 0, and no round-off of 1 - 1 */
+        if (cells == 1) /* the only free cell of an invariant cannot move: exactly 0, without the round-off of 1 - 1 */
             g[last] = 0;
         const double before = square_of(b, row, weighed);
         for (int pass = 0; pass < 3; pass++) /* as many passes as nearly dependent rows need */

@@ -201,8 +201,8 @@ static double phase(const rk_axis *axis, const double *f, double *work)
 /* -- Quantiles on a line ----------------------------------------------------------------------------
  * Monotone cubic splines: F. N. Fritsch and J. Butland, SIAM J. Sci. Stat. Comput. 5 (1984). */
 
-/* Quantiles of the shares below and above are those of these: the ends of a field are where its mass becomes more than
- * what a solver smears. Knots are set apart by the second, of the whole. */
+/* Smaller and larger shares have the quantiles of these shares: a field ends where its mass exceeds the numerical
+ * diffusion of a solver. The second is the least distance of knots, relative to the whole. */
 static const double least_share = 1e-7, apart = 1e-9;
 
 static ptrdiff_t line_size(const rk_line *z)

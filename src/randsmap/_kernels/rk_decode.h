@@ -25,8 +25,8 @@ typedef struct {
     /* x (n) in single precision, and out (n) += x */
     void (*to_single)(const double *x, ptrdiff_t n, float *out);
     void (*add_single)(const float *x, ptrdiff_t n, double *out);
-    /* The squared distance of y (d) from the nearest of n <= RK_MOST_BOXES boxes low, high (d, n), each coordinate
-     * times its weight */
+    /* The squared distance of y (d) from the nearest of n <= RK_MOST_BOXES boxes low, high (d, n), with weighted
+     * coordinates */
     double (*box_distance)(const double *y, const double *weight, ptrdiff_t d, const double *low, const double *high,
                            ptrdiff_t n);
 } rk_decode_table;

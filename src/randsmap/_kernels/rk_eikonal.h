@@ -81,8 +81,7 @@ RK_INLINE void fresh_column(ptrdiff_t ny, const double *beside, const double *h,
         lanes_store(p + k, smaller(lanes_load(up + k), lanes_load(down + k)));
 }
 
-/* Does no cell of a column lie above the root of its equation, by more than a rounding of p to a
- * few ulp makes it? Takes no root. */
+/* True if no cell of a column is above the root of its equation by more than a few ulp of p. Needs no square root. */
 #if RK_WIDTH == 1
 RK_INLINE int column_is_quiet(ptrdiff_t ny, ptrdiff_t stride, const double *restrict h,
                                   const double *restrict p, const coefficients *c, int square)

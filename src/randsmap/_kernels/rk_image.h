@@ -2,9 +2,9 @@
  *
  * Either is a table of sections, arrays of rows x columns: what Python fits, and what a frozen decoder keeps.
  *
- * An image is a header of 64 bytes, `n_sections` entries of 32 bytes, and the sections, which start at
- * multiples of 64 bytes. The checksum is of everything but itself. Numbers stay what they mean once an image
- * has been written: new ones are appended, and a section that is not known is passed over. */
+ * An image is a header of 64 bytes, `n_sections` entries of 32 bytes, and the sections, which start at multiples of 64
+ * bytes. The checksum is of everything but itself. The meaning of a number never changes: new numbers are appended, and
+ * readers ignore unknown sections. */
 #ifndef RK_IMAGE_H
 #define RK_IMAGE_H
 #include <randsmap.h>
@@ -89,7 +89,7 @@ enum rk_section_type { RK_FLOAT64 = 1, RK_FLOAT32 = 2, RK_INT64 = 3 };
     X(NYSTROEM)            /* (1 + d, n'): its offset and values */                                                    \
     X(NEAR_LATENTS)        /* (n, d): the points as they are, in the order of NEAR_POINTS */                           \
     X(PARTS)               /* int64 (1, n): images of as many cells as a median has functions, one after the other */  \
-    X(INPUT)               /* int64 (1, n): an image that decodes the point y, of other coordinates */                 \
+    X(INPUT)               /* int64 (1, n): an image that decodes the input y of this one */                           \
     X(ENCODER_LENGTHS)     /* (n, m) float64 or float32: of the paths from training fields to landmarks */             \
     X(ENCODER_ROOT)        /* (1, M): z = f root - centre, of an encoder by paths */                                   \
     X(ERROR_LAW)           /* (2, RK_LAW + d + n), of relative, absolute errors: rk_law, units, what n errors exceed */ \
@@ -198,7 +198,7 @@ struct randsmap_decoder {
     rk_matrix coefficients, factor, modes; /* either the first, or the two others and `start` */
     const double *start;
 
-    rk_matrix table; /* of a table: what the others are outside its box */
+    rk_matrix table; /* the splines of a table; outside its box the functions above decode */
     ptrdiff_t counts[2];
     double origin[2], step[2];
 
@@ -217,7 +217,7 @@ struct randsmap_decoder {
     ptrdiff_t steps;            /* of rk_nearest after encoding */
 
     const double *error_bar, *error_law; /* NULL: there is none */
-    ptrdiff_t n_judged, judged_d; /* points, and the last coordinates, that it knows */
+    ptrdiff_t n_judged, judged_d; /* numbers of its points, and of the last coordinates that it uses */
 
     rk_gemm gemm; /* for more than RK_DECODE_FEW rows; NULL: loops, and no row depends on the others */
     rk_single_gemm single_gemm;
@@ -246,7 +246,7 @@ static inline int rk_image_is_affine(const randsmap_decoder *r)
            && (!r->input || (r->input->basis == RK_IDENTITY && !r->input->projection.bounds && !r->input->input));
 }
 
-/* Coordinates that a caller gives */
+/* Number of coordinates of a point */
 static inline ptrdiff_t rk_image_dimension(const randsmap_decoder *r)
 {
     for (; r->input; r = r->input)
@@ -259,7 +259,7 @@ static inline int rk_is_registration(const randsmap_decoder *r)
     return r->basis == RK_SHIFT || r->basis == RK_QUANTILES;
 }
 
-/* Coordinates that a caller gives for a registration alone */
+/* Number of coordinates of a registration itself */
 static inline ptrdiff_t rk_image_own(const randsmap_decoder *r)
 {
     return rk_is_registration(r) && !r->input ? r->n_own : 0;
@@ -271,7 +271,7 @@ static inline int rk_values_matter(const randsmap_decoder *r)
     return r->projection.bounds || rk_is_registration(r);
 }
 
-/* The map that projects fields: a shift leaves that to its part. */
+/* The map that projects fields: the part of a shift projects them. */
 static inline const randsmap_decoder *rk_projecting(const randsmap_decoder *r)
 {
     while (r->basis == RK_SHIFT && r->n_parts)
@@ -286,7 +286,7 @@ static inline int rk_image_has_encoder(const randsmap_decoder *r)
     return r->encoder_centre != NULL;
 }
 
-/* Cells of the fields, or quantiles, that a registration carries */
+/* Number of cells of the fields, or of quantiles, that a registration transports */
 static inline ptrdiff_t rk_registered_cells(const randsmap_decoder *r)
 {
     return r->basis == RK_SHIFT ? r->M : 2 * r->M + 1;

@@ -1,5 +1,5 @@
-/* Fields whose place is taken out of them and put back, a field at a time: by a shift along a periodic axis, or as the
- * places below which given shares of their mass lie. Tangents are derivatives along a direction. */
+/* The position of a field is removed and restored, one field at a time: by a shift along a periodic axis, or by
+ * quantiles, the places below which given shares of the mass lie. Tangents are derivatives along a direction. */
 #ifndef RK_REGISTRATION_H
 #define RK_REGISTRATION_H
 #include "rk_dispatch.h"

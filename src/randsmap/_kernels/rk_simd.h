@@ -1,7 +1,7 @@
-/* The vector layer: a register of RK_WIDTH doubles at any instruction level, by the vector extensions
- * of GCC and Clang (operators work on rk_vec). Intrinsics stand in this file alone, for what the
- * extensions cannot express or compilers do not recognise. Every operation is the correctly rounded
- * IEEE one, so results do not depend on the level unless a sum is taken in another order.
+/* The vector layer: a register of RK_WIDTH doubles at any instruction level, by the vector extensions of GCC and Clang
+ * (operators work on rk_vec). Only this file has intrinsics, for operations that the extensions cannot express or
+ * compilers do not recognise. Every operation is the correctly rounded IEEE one, so results do not depend on the level
+ * unless a sum is taken in another order.
  *
  * A file that wants narrower registers defines RK_WIDTH_MAX before including this: 4 where roots and
  * divisions dominate (they take twice the time in 512 bits), 1 for plain doubles. */

@@ -19,7 +19,7 @@ static ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b)
     return a > b ? a : b;
 }
 
-/* By bits, since a compiler may be told that no number is NaN: one more in an exponent of ones carries to the sign. */
+/* By bits, since compiler options may exclude NaN: adding one to an exponent of ones carries to the sign. */
 static int all_finite(const double *x, ptrdiff_t n)
 {
     const uint64_t exponent = 0x7ff0000000000000u, one = 0x0010000000000000u;
@@ -31,8 +31,8 @@ static int all_finite(const double *x, ptrdiff_t n)
     return !(carried >> 63);
 }
 
-/* Status of a result x (n) that was computed with this status: one that is not finite fails, and one that fails is NaN,
- * which tells it from the other rows of a call. */
+/* Status of a result x (n) that was computed with this status: a result that is not finite fails, and a failed result
+ * is NaN, which marks its row. */
 static int finished(double *x, ptrdiff_t n, int status)
 {
     if (!status && !all_finite(x, n))
@@ -49,7 +49,7 @@ static void note(int *status, int of_row)
         *status = of_row;
 }
 
-/* Functions of a point that may not be 0 */
+/* Number of functions of a point that may differ from 0 */
 static ptrdiff_t n_coefficients(const randsmap_decoder *r)
 {
     return r->basis == RK_MIXTURE ? r->n_neighbors : r->n_functions + (r->tail_centre ? r->d : 0);
@@ -131,7 +131,7 @@ static ptrdiff_t encoder_work(const randsmap_decoder *r, ptrdiff_t n)
     return n * (r->M + r->encoder_modes.columns + r->encoder_rows.rows + r->encoder_rows.columns + r->d + 1);
 }
 
-/* For the projection of a row, and what goes before it in `randsmap_decode_values` */
+/* For the projection of a row, and the values before it in `randsmap_decode_values` */
 static ptrdiff_t projection_work(const randsmap_decoder *r)
 {
     return r->projected ? r->project->workspace(&r->projection) + r->q : 0;
@@ -175,7 +175,7 @@ ptrdiff_t rk_work(const randsmap_decoder *r, ptrdiff_t n)
         decoding = larger(carried_work(r, rows), carried_work(r, 1));
         encoding = carried_work(r, 1);
     } else {
-        /* or fewer rows, of which few need all functions at once */
+        /* or fewer rows, few enough to hold all functions */
         decoding = larger(linear_work(r, rows), linear_work(r, smaller(rows, CHUNK))) + projection_work(r);
     }
     if (r->input)
@@ -588,8 +588,8 @@ static void multiply_single(const randsmap_decoder *r, const double *Z, ptrdiff_
     }
 }
 
-/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than CHUNK are left
- * to `gemm`, the BLAS of who opened the map (none for an image), and lie one after the other from out[0] on. */
+/* out[i] += row i of Z (n, count) times the rows `first` and following of A. More rows than CHUNK are left to `gemm`,
+ * the BLAS of the caller that opened the map (none for an image), and are contiguous from out[0] on. */
 static void multiply(const randsmap_decoder *r, const double *Z, ptrdiff_t n, const rk_matrix *A, ptrdiff_t first,
                      ptrdiff_t count, double *const *out, double *work)
 {
@@ -791,7 +791,7 @@ void rk_values_of_fit(const randsmap_decoder *r, double *m, double *work)
         m[r->dropped[i]] = implied(r, work, i, &size);
 }
 
-/* Rows that have no table, from out[0] on if they are more than CHUNK */
+/* Rows outside the table, from out[0] on if they are more than CHUNK */
 static void decode_block(const randsmap_decoder *r, const double *y, ptrdiff_t n, double *out, double *work)
 {
     double *to[CHUNK];
@@ -854,8 +854,8 @@ static int decode_carried(const randsmap_decoder *r, const double *y, const doub
     return status;
 }
 
-/* Tangents T (p, M) of a density of the mass, whose own moves by a slope times the speeds (p), to those of the field f that the
- * projection makes of it: the derivative of that is of one mass, so that what the mass moves by is left out of it. */
+/* Tangents T (p, M) of a density become those of its projection f. The mass of the density changes by a slope times the
+ * speeds (p); the projection has a fixed mass, so that its derivative excludes this change. */
 static int push_density(const randsmap_decoder *r, const double *f, double slope, const double *speeds, ptrdiff_t p,
                         double *T, double *work)
 {
@@ -1217,7 +1217,7 @@ static int own_jvp(const randsmap_decoder *r, const double *y, const double *val
                                       : r->projected
                                           ? row_status(r->project->project(&r->projection, values, f, 1, M, Z))
                                           : RANDSMAP_OK);
-        /* without bounds derivatives are those of any values */
+        /* without bounds derivatives do not depend on the values */
         const int of_slope = of_field == RANDSMAP_ERROR_VALUES && !r->projection.bounds ? RANDSMAP_OK : of_field;
         note(&status, push(r, f, of_slope, n, to + first, Z));
         note(&status, of_field); /* after the rows of the derivatives, which a caller may need alone */
@@ -1535,7 +1535,7 @@ void rk_nearest(const randsmap_decoder *r, const double *f, const double *weight
                 double *y, double *work)
 {
     randsmap_decoder alone = *r;
-    alone.gemm = NULL; /* no row depends on the others, and an image has the same bits */
+    alone.gemm = NULL; /* rows are independent, and an image gives the same bits */
     for (ptrdiff_t i = 0; steps > 0 && i < n; i++)
         nearest(&alone, f + i * r->M, weights, steps, y + i * rk_image_dimension(r), work);
 }

@@ -156,7 +156,7 @@ static int hull(const double *w, const double *t, ptrdiff_t k, ptrdiff_t d, doub
                 weight += (w[j * d + c] - mean[c]) * slope[c];
             for (ptrdiff_t c = 0; c < d; c++)
                 if (!(square[c] > cut)) {
-                    double x = 0; /* component that the points of the set cannot make up for */
+                    double x = 0; /* component that the points of the set cannot compensate */
                     for (ptrdiff_t i = 0; i < d; i++)
                         x += (w[j * d + i] - mean[i]) * B[(m + 1 + i) * d + c];
                     outside += x * x;
@@ -585,9 +585,8 @@ static double descend(problem *z, double *a, const double *known, double known_f
     return f;
 }
 
-/* From the latent weights to the zero of rho with (to first order in the encoder's curvature) the
- * least |a|^2: each step projects on the hull of the linearised encoder. Returns |rho|^2, or
- * infinity where the steps do not contract. */
+/* Starts at the latent weights; finds the zero of rho with (to first order in the encoder's curvature) the least |a|^2.
+ * Each step projects on the hull of the linearised encoder. Returns |rho|^2, or infinity if steps do not contract. */
 static double approach(problem *z, double *a, double *work)
 {
     ptrdiff_t k = z->k, d = z->map->d;
@@ -673,7 +672,7 @@ static ptrdiff_t encoder(const rk_nystroem *map, const double *Y, const double *
 }
 
 /* -- Derivatives of the weights ------------------------------------------------------------------
- * Neighbours, and those of them that have weight, are held fixed: almost everywhere nothing else is near. */
+ * The neighbours, and the ones with weight, are fixed, which is right almost everywhere. */
 
 /* out (m, d) = the transposed pseudo-inverse of the first m rows of B (m + d, d), of singular values above `cut`, or
  * above -cut times the largest */
@@ -692,8 +691,8 @@ static void pseudo_inverse(double *B, ptrdiff_t m, ptrdiff_t d, double cut, doub
     }
 }
 
-/* slopes (k, d): how the weights of the active rows of P (k, d) move with the mean that they are weights of, without what
- * is round-off of P; 0 of others. work: (2k + d + 2) d */
+/* slopes (k, d): derivatives of the weights of the active rows of P (k, d) by the weighted mean, without round-off of
+ * P; 0 for other rows. work: (2k + d + 2) d */
 static void affine_slopes(const double *P, const double *a, ptrdiff_t k, ptrdiff_t d, double *work, double *slopes)
 {
     double *B = work, *square = B + (k + d) * d, *mean = square + d, *found = mean + d;

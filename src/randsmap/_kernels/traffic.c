@@ -10,11 +10,10 @@
  * The Roe flux with entropy fix of a concave flux function is the flux of the upwind density, moved
  * to the sonic density R/2 where it lies beyond it (transonic rarefaction).
  *
- * Mass: a face has one flux, used by both sides, so the total changes by the rounding of
- * q + (G_i - G_{i+1}) alone. The caller makes the initial densities multiples of a quantum
- * u >= ulp(max q), here the fluxes are rounded to such multiples too, and then every sum and
- * difference is a multiple of u small enough for 53 bits: no rounding is left and the total stays
- * the same number for ever. It also keeps subnormal numbers out.
+ * Mass: a face has one flux, used by both sides, so the total changes by the rounding of q + (G_i - G_{i+1}) alone. The
+ * caller makes the initial densities multiples of a quantum u >= ulp(max q), here the fluxes are rounded to such
+ * multiples too, and then every sum and difference is a multiple of u small enough for 53 bits: no rounding is left and
+ * the total stays the same number for ever. This also avoids subnormal numbers.
  *
  * The loops run along the cells: lanes across trajectories gained 3 % at most, and need a
  * transposition, padding, and a second kernel for the single trajectory. The results are the same
