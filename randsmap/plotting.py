@@ -1003,15 +1003,13 @@ def _errors_of_groups(ax, times, errors, groups):
     rows = [np.flatnonzero(numbers == k) for k in range(len(labels))]
     worst = int(np.argmax([errors[part].mean() for part in rows]))
     others = {"color": _DECODED_COLOR, "linewidth": 0.7, "alpha": float(np.clip(8 / len(rows), 0.25, 1.0))}
+    label = f"{plain(f'group {labels[worst]}')} (largest mean)"
+    alarm = {"color": _ALARM_COLOR, "linewidth": 1.4, "zorder": 3, "label": label}
     names, artists = iter(["each other group"]), []
     for k, part in enumerate(rows):
         x = np.arange(float(len(part))) if times is None else times[part]
         order = np.argsort(x, kind="stable")
-        if k == worst:
-            label = f"{plain(f'group {labels[k]}')} (largest mean)"
-            style = {"color": _ALARM_COLOR, "linewidth": 1.4, "zorder": 3, "label": label}
-        else:
-            style = {**others, "label": next(names, None)}
+        style = alarm if k == worst else {**others, "label": next(names, None)}
         marker = "." if len(part) < 30 else ""  # a group of one field is no line
         artists += ax.plot(x[order], errors[part][order], marker=marker, markersize=3, **style)
     return artists

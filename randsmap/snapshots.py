@@ -120,10 +120,9 @@ def _step_files(path: Path) -> list[Path]:
             f"{path} has files of several endings ({endings}): name those of snapshots by a pattern, '*.npy'"
         )
     numbers = r"((?<!\d)(?<!\d\.)\d+(?:\.\d+)?(?:e[-+]\d+)?(?!\.?\d)|\d+)"  # three whole ones in 2020.1.5
-    parts = {file: list[Any](re.split(numbers, str(file))) for file in files}
-    for words in parts.values():
-        words[1::2] = [int(word) if word.isdecimal() else float(word) for word in words[1::2]]
-    return sorted(files, key=lambda file: parts[file])
+    names = [enumerate(re.split(numbers, str(file))) for file in files]
+    keys = [[int(word) if word.isdecimal() else float(word) if i % 2 else word for i, word in name] for name in names]
+    return [files[k] for k in sorted(range(len(files)), key=keys.__getitem__)]
 
 
 def _stacked(arrays: list[Any], files: list[Path]) -> NDArray[Any]:

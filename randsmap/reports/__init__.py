@@ -169,10 +169,8 @@ def write_model_report(
     found = evaluate(model, rows, latents)
     worst = worst_rows(found.l2, labels)
     if figures is not None:
-        arrays = {
-            name: getattr(found, name) for name in ("latents", "l2", "linf", "invariants", "examined", "leverage")
-        }
-        arrays = {name: array for name, array in arrays.items() if array is not None}
+        names = ("latents", "l2", "linf", "invariants", "examined", "leverage")
+        arrays = {name: array for name in names if (array := getattr(found, name)) is not None}
         Path(figures).mkdir(parents=True, exist_ok=True)
         write_atomically(Path(figures, "figures.npz"), lambda file: save_arrays(file, arrays))
     return write_page(
