@@ -1419,6 +1419,7 @@ def test_walls_do_not_widen_bounds_and_few_latents_are_named(tmp_path, snapshots
     save(ManifoldModel(POD(9, invariants="mass", bounds="nonnegative")).fit(F), model)
     np.save(tmp_path / "Y.npy", load(model).transform(F))
     assert "give latents= (--latents)" in failing(("freeze", model, "--out", image, "--tol", 1e-4), capsys)
+    assert "error: --table needs at most 2 latent" in failing(("freeze", model, "--out", image, "--table"), capsys)
     assert run("freeze", model, "--out", image, "--tol", 1e-4, "--latents", tmp_path / "Y.npy") == 0
     for path in (model, image):
         assert run("info", path) == 0

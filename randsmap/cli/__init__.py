@@ -89,7 +89,7 @@ def _in_words(error: Exception, arguments: argparse.Namespace) -> str:
     options = {str(details["dest"]): flag for flag, details in _DETAILS.items() if "dest" in details}
     options |= {"n_components": "--components", "n_trials": "--trials", "families": "--decoder", "tol": "--tol"}
     options |= {name: f"--{name.replace('_', '-')}" for name in vars(arguments) if "_" in name and name not in options}
-    text = str(error).replace("kind='features'", "no --table")
+    text = str(error).replace("kind='features'", "no --table").replace("kind='table'", "--table")
     return re.sub(
         rf"(?<![-\w.])({'|'.join(options)})\b(=?)", lambda found: options[found[1]] + " " * len(found[2]), text
     )
