@@ -821,8 +821,6 @@ def _error_maps(fields, extent, hidden, aspect, label, n_pairs, full_width):
 
 
 # --- what all pictures share: figures, axes, colours ---------------------------------------------
-
-
 def check_matplotlib() -> None:
     """Raise an ImportError that says what to install if there is no matplotlib."""
     try:
@@ -1091,8 +1089,6 @@ def cell_edges(centers: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 # --- arrays of fields for plotting ---------------------------------------------------------------
-
-
 def plot_shape(shape: Any) -> tuple[int, ...]:
     """Axes of a field that are longer than 1; (n_cells,) of a line."""
     if isinstance(shape, (str, bytes)) or np.ndim(shape) != 1 or not np.size(shape):

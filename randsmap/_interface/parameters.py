@@ -153,8 +153,6 @@ def option_of(cls: Any, name: str) -> dict[str, Any]:
 
 
 # -- Documentation ---------------------------------------------------------------------------------
-
-
 def _entries(section: str) -> dict[str, tuple[str, str]]:
     """{name: (rest of the line with the name, lines below)} of the entries of a section."""
     found = re.findall(r"^(\w+)(.*)\n((?:(?: .*)?\n)*)", section.partition("-\n")[2] + "\n", re.M)

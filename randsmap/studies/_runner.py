@@ -359,7 +359,6 @@ class Part:
         return stored(self._pieces / f"{self.name}-{name}.npz", make)
 
     # --- fields and latents ----------------------------------------------------------------------
-
     def _test_blocks(self) -> Iterator[tuple[slice, Values]]:
         """(slice, fields) of consecutive test samples."""
         rows, step = self._rows["test"], max(1, 2**24 // self._data.shape[1])  # 128 MB
@@ -396,7 +395,6 @@ class Part:
         return self._encoders[name]
 
     # --- tuning ----------------------------------------------------------------------------------
-
     def _tuned(self, case, fraction):
         """The value whose mean error over the draws is lowest, the mean seconds of a tuning, the errors of the grid."""
         if case.parameter is None:
@@ -459,7 +457,6 @@ class Part:
         return timed(lambda: low_rank(self._F_train, left_out))
 
     # --- runs ------------------------------------------------------------------------------------
-
     def _run_case(self, case, fraction):
         """Tuned values of a decoder with one feature count, and the results of its runs."""
         tuned, results = self._tuned(case, fraction), []
@@ -539,7 +536,6 @@ class Part:
         return row
 
     # --- arrays of the figures -------------------------------------------------------------------
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of the figures, of the decoders that were run (keys: docs/studies.md)."""
         view = self._view
