@@ -172,7 +172,7 @@ def _scaled(
 
 
 def _by_blocks(y_true: ArrayLike, y_pred: ArrayLike, errors: Callable[[_Values, _Values], _Values]) -> _Values:
-    """errors(y_true, y_pred) of checked pairs; large memory-mapped arrays are read by blocks."""
+    """The result of errors(y_true, y_pred) for checked pairs; large memory-mapped arrays are read by blocks."""
     (true, layout), (predicted, other) = flattened(y_true, "y_true"), flattened(y_pred, "y_pred")
     shapes = layout.shape, other.shape
     if min(map(len, shapes)) > 1 and shapes[0] != shapes[1]:

@@ -41,7 +41,7 @@ def _is_ours(module):
 
 
 def installed(package: str, what: Any, extra: str = "") -> Any:
-    """A package that only `what` needs; ImportError that says what to install. PyInstaller does not follow it."""
+    """A package that only `what` needs; ImportError with the remedy. PyInstaller does not follow this import."""
     try:
         return import_module(package)
     except ImportError as error:  # the package is missing or broken
@@ -67,7 +67,7 @@ def compiled(function: _Function) -> _Function:
 
 
 def public(module: dict[str, Any]) -> None:
-    """Make all that a module's `__all__` names `quiet`: functions, and methods of classes and of their bases."""
+    """Make all functions in a module's `__all__` `quiet`, and the methods of its classes and their bases."""
     for name in module["__all__"]:
         thing = module[name]
         if inspect.isfunction(thing):

@@ -175,7 +175,7 @@ class Krylov:
                 inner = cross(S, AS)
                 try:
                     factor = scipy.linalg.cho_factor((inner + inner.T) / 2, check_finite=False)
-                except np.linalg.LinAlgError:  # lambda is below the round-off of Phi^T Phi
+                except np.linalg.LinAlgError:  # lambda is smaller than the round-off of Phi^T Phi
                     break
                 alpha = scipy.linalg.cho_solve(factor, np.eye(len(inner)), check_finite=False)
                 X += multiply(S, multiply(alpha, sigma))

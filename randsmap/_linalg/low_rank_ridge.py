@@ -188,7 +188,7 @@ class LowRank:
                     Z = multiply(block, self._right.T)
                 yield start, stop, Z
             return
-        # so many rows are sorted by the cells of the table that each has enough for products of matrices
+        # blocks of rows are sorted by the cells of the table; each cell then has enough rows for matrix products
         for first, last in steps(self.n, 16384, "fitting"):
             Z = self._table.rows(self._features.points[first:last])
             for start in range(first, last, size):
@@ -303,11 +303,11 @@ class LowRank:
 
 
 def _round_off(size: float, regularization: float, alpha: float, left: float, squared: bool) -> float:
-    """Of |Phi (A - A*)| / |F|, by the Gram matrix of Phi V (`squared`) or by its QR factorisation.
+    """Round-off of |Phi (A - A*)| / |F|, by the Gram matrix of Phi V (`squared`) or by its QR factorisation.
 
     size : |Phi V|; alpha, left : |A| and |F - Phi A| over |F|
     """
-    # A perturbation E of Phi V moves the fields by |E| (|A| + |F - Phi A| / (2 sqrt(lambda))), one of its Gram matrix
+    # A perturbation E of Phi V changes the fields by |E| (|A| + |F - Phi A| / (2 sqrt(lambda))), one of its Gram matrix
     # and products by (|E A| + ...) / (2 sqrt(lambda)); |E| is some eps |Phi V|
     some, steep = 8 * _EPS, size / (2 * np.sqrt(regularization))
     return float(some * ((1 + size * alpha) * (1 + steep) if squared else 1 + size * alpha + steep * left))
@@ -391,7 +391,7 @@ class ProjectionTable:
 
     @staticmethod
     def _cheapest(features: Any, X: _Values, width: int, accuracy: float) -> tuple[int, int] | None:
-        """(cells, degree) for which least work is expected, from what is known of the features' Chebyshev series."""
+        """(cells, degree) of the least expected work, by the Chebyshev series of the features."""
         per_feature, term = (
             60,
             30,
@@ -454,7 +454,7 @@ def _chebyshev(t, degree):
 
 
 def _left_out(activation, z, degree):
-    """About how far act(z t + c), |t| <= 1, is from its best polynomial of this degree."""
+    """Approximate error of the best polynomial of this degree for act(z t + c), |t| <= 1."""
     if activation == _kernel.COSINE:  # Jacobi-Anger: 2 J_{q+1}(z), below it (z/2)^{q+1} / (q+1)!
         log = (degree + 1) * np.log(np.maximum(z, 1e-300) / 2) - scipy.special.gammaln(degree + 2)
         return 2 * np.exp(np.minimum(log, 0))

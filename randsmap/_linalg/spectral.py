@@ -86,7 +86,7 @@ class Spectral:
             return Z @ (A if self._rows.bias else A[1:])
 
     def _round_off(self, size):
-        """Of singular values over the largest, for rows of Frobenius norm `size`: that of the rows with their mean."""
+        """Relative round-off of singular values, for rows (with their mean) of Frobenius norm `size`."""
         rows = self._rows
         mean = 0.0 if rows.mean is None else np.sqrt(rows.total) * np.linalg.norm(rows.mean)
         return max(16, rows.n, rows.width) * _EPS * np.hypot(1.0, mean / max(size, _TINY))

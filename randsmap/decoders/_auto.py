@@ -51,7 +51,7 @@ _SCALE_FREE = (THIN_PLATE, KNN)  # a common factor of the scales changes nothing
 LENGTHS = 0.02, 100.0  # the shortest and the longest length scale
 _MOST_FEATURES = 2000  # as many as samples, at most
 _EXACT = 8000  # samples up to which kernels are fitted exactly, in n^3 operations and n^2 numbers
-_LOWEST_FREQUENCY = 0.0  # of the multi-Gaussian kernel; the highest is 1, in units of the trial's scales
+_LOWEST_FREQUENCY = 0.0  # lowest frequency of the multi-Gaussian kernel; the highest is 1 over the scale of the trial
 
 # start of a search: members of the families, in this order, as (nu, degree, length scale in standard deviations)
 _STARTS: dict[str, tuple[tuple[float | None, int | None, float], ...]] = {
@@ -269,7 +269,7 @@ class Samples:
             return self
         groups = self.groups or [np.arange(n)]
         parts = [rng.permutation(groups[i]) for i in rng.permutation(len(groups))]
-        turns = np.concatenate([np.arange(len(part)) / len(part) for part in parts])  # the first of each group at 0
+        turns = np.concatenate([np.arange(len(part)) / len(part) for part in parts])  # each group starts at 0
         rows = np.sort(np.concatenate(parts)[np.argsort(turns, kind="stable")[:count]])
         labels = None if self.labels is None else self.labels[rows]
         G, size = self.G[rows], 128
@@ -389,7 +389,7 @@ def candidates(samples: Samples, trials: list[Trial]) -> list[Trial]:
 
 def finalists(samples: Samples, trials: list[Trial], n: int) -> list[Trial]:
     """The best of the leading kinds, judged anew on more samples, to be fitted to n."""
-    # harmonics of more would take the memory of a kernel matrix
+    # for more samples, harmonics would take the memory of a kernel matrix
     usable = [trial for trial in leading(trials) if n <= _EXACT or trial.family != DOUBLE_DIFFUSION_MAPS]
     kinds: dict[Any, Trial] = {}
     for trial in usable or leading(trials):
@@ -444,7 +444,7 @@ class Results(Bunch):
     def __repr__(self) -> str:
         """The table as text, of many rows the first and the last; a Bunch would print every array."""
         n = max(map(len, self.values()), default=0)
-        most = 60  # as many rows as pandas prints
+        most = 60  # pandas prints this number of rows
         shown = list(range(n)) if n <= most else [*range(most - 3), None, n - 2, n - 1]
         rows = [["", *self]]
         for i in shown:
@@ -645,5 +645,5 @@ def mergeable_families(families: str | Iterable[str] | None) -> list[str]:
 def for_batches(blend: BlendedDecoder, more: float, kept: dict[str, Any]) -> RANDSMAPDecoder:
     """The first decoder of a blend of `mergeable_families`, not fitted, for so many times the samples."""
     part = blend.decoders_[0]
-    regularization = part.regularization * more  # as the eigenvalues grow
+    regularization = part.regularization * more  # the eigenvalues grow by this factor
     return RANDSMAPDecoder(part.features, latent_scale=part.latent_scale, regularization=regularization, **kept)

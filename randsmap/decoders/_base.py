@@ -259,8 +259,8 @@ class Fit:
     training_points: Any  # (n, d) in the units of the caller, or a subset
     invariants: Any = None
     bias: Any = None  # (M,): the bias in double precision for coefficients in single precision
-    # for the error bar: labels (n,) of points that are left out together; coordinates of the training fields, if these
-    # are not known otherwise, of up to 2000 points; distances of the fields from those with such coordinates
+    # for the error bar: labels (n,) of points that are left out together; coordinates of up to 2000 training fields, if
+    # they are not known otherwise; distances of the fields from the fields of these coordinates
     groups: Any = None
     sketch: Any = None
     truncated: Any = None

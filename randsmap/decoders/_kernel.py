@@ -43,7 +43,7 @@ class KernelFit(_base.Fit):
     frequencies: _Values | None = saved(Array(2, low=0, optional=True))  # of "multi-gaussian"
     latent_scale: _Values = saved(Array("d", low=_SMALLEST))  # units of the latents
     lengths: _Values = saved(Array("d", low=_SMALLEST))  # units of the kernel
-    centre: _Values | None = saved(Array("d", optional=True))  # mean of the points, if there is a tail
+    centre: _Values | None = saved(Array("d", optional=True))  # mean of the points, if there is a linear trend
     free_bias: bool = saved(Parameter(bool))  # the constant is not penalised
     points: _Values = saved(Array("n", "d"))  # training points in units of the lengths
     coefficients: Any = saved(Array("P+1", "M", single=True), default=None)  # A (n+1, M), with a tail (n+d+1, M)
@@ -415,7 +415,7 @@ class HarmonicFit(_base.Fit):
             squares = in_blocks(self.radial, self.points, x, lambda K, _: np.square(K @ scaled).sum(axis=1))
             return np.maximum(1 - squares, 0)
 
-        # harmonics that are dropped count as if they had the smallest eigenvalue kept
+        # dropped harmonics count with the smallest eigenvalue of the others
         inverse = np.square(scaled).sum(axis=1)
         inverse += np.maximum(1 - np.square(V).sum(axis=1), 0) / self.eigenvalues[-1]
         return Leverage(at, self.training_points, at(self.training_points), 1 / inverse, highest=1.0)

@@ -362,7 +362,7 @@ class KNNDecoder(_base.HoldsFit, _base.FieldRegressor):
             raise ValueError(
                 'objective="encoder" needs an encoder, a DiffusionMaps or that of a ManifoldModel, got None'
             )
-        encoder = getattr(self.encoder, "estimator", self.encoder)  # of a FrozenEstimator
+        encoder = getattr(self.encoder, "estimator", self.encoder)  # unwraps a FrozenEstimator
         if not _is_diffusion_map(encoder):
             raise TypeError(f'objective="encoder" needs a DiffusionMaps encoder, got {type(self.encoder).__name__}')
         if not _base.is_fitted(encoder):

@@ -39,7 +39,7 @@ class AffineInvariants:
     """The constraints on every decoded field: C^T f = m, f = c on the constant cells, and bounds."""
 
     matrix: _Values = saved(Array("M", "q", empty=True))  # C, which may have dependent or zero columns
-    values: _Values = saved(Array("q", empty=True))  # m; those of dependent columns follow from the others
+    values: _Values = saved(Array("q", empty=True))  # m; values of dependent columns follow from the others
     varying: bool = saved(Parameter(bool))  # every field has its own values, given for each row; m is their mean
     constant: NDArray[np.bool_] = saved(Array("M", dtype=bool))  # J0
     constant_values: _Values = saved(Array("constants", empty=True))  # c, of each constant cell
@@ -262,7 +262,7 @@ class AffineInvariants:
         these columns alone. On the constant cells A must hold their values."""
         gathered = np.ascontiguousarray(A[:, cells])
         if len(self.rows):
-            # A C differs from e_bias m^T by the round-off of A, which matters where A is huge
+            # A C differs from e_bias m^T by the round-off of A, which is significant if A is huge
             defects = self.defects(A, self._bias_values(len(A))[:, self.independent])
             gathered += self.multipliers(defects) @ self.directions[:, cells]
         return gathered
@@ -431,7 +431,7 @@ def project_bounds(
             _bounds.check_attainable(values, w, lower, upper, "the total {} (row {})", "weights . f")
             values = values[:, None]
         direction = np.array([_bounds.dual_direction(abs(w), v)] * len(C)).reshape(C.shape)
-        none, q, bounds = np.zeros(0), len(C), (direction, lower, upper, v)  # which take the place of W and R
+        none, q, bounds = np.zeros(0), len(C), (direction, lower, upper, v)  # these replace W and R
         cells = none.astype(np.intp)
         projection = _kernel.Projection(C, np.zeros(q), np.zeros((q, M)), np.ones((q, q)), cells, none, bounds)
     result = check_out(out, (M,) if single else (n, *layout.shape))
@@ -449,7 +449,7 @@ def _independent_columns(
     (M, q), free = matrix.shape, np.flatnonzero(~constant)
     inverse_root = None if cell_weights is None else 1 / np.sqrt(cell_weights[free])
     scaled = matrix[free] if inverse_root is None else matrix[free] * inverse_root[:, None]
-    # entries over square roots of weights may be beyond the numeric domain
+    # entries divided by square roots of weights may leave the numeric domain
     length = np.hypot.reduce(scaled, axis=0)
     length[length == 0] = 1
     scaled /= length

@@ -135,7 +135,7 @@ def _warn_of_nearly_common(rows, matrix, reason):
         for _, _, block in rows.blocks(what="checking")
     ]
     masses, changes = (np.concatenate(part) for part in zip(*parts))
-    # small compared with the mass, and with what moves in the fields: a large background has nearly one mass by itself
+    # small relative to the mass and to the variation of the fields: with a large background all masses are nearly equal
     if np.median(np.abs(masses - np.median(masses))) <= 1e-2 * min(abs(np.median(masses)), np.median(changes)):
         warn_caller(
             "invariants='auto' enforces no mass: most training fields have nearly the same mass, but some do not. "

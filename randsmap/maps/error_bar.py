@@ -131,10 +131,10 @@ class ErrorBar:
         return self.along or alone and neighbors_in_file(np.arange(len(self.groups)), self._nearest[1][:, 0]) > 0
 
     def _local(self, errors):
-        """A function from points, their distances from the nearest and these to two logarithms, and leverages (n,).
+        """A function (points, distances to the nearest points, their indices) -> two logarithms; leverages (n,).
 
-        They are of the errors to expect there, and of how much farther away than usual the points are, at least 0.
-        Training points miss 1 / (1 - leverage) times as much if the regression is done without them.
+        The logarithms are those of the expected error, and of the excess over the usual distance, at least 0.
+        The residual of a training point left out of the regression is larger by the factor 1 / (1 - leverage).
         """
         least = max(0.03 * float(np.median(self._nearest[0][:, 0])), 1e-150)  # smaller distances count as equal
 

@@ -81,7 +81,7 @@ class TrustRegion:
 
 
 def _usual_gap(points):
-    """The distance from its nearest neighbour that a share of the points does not exceed, twins apart."""
+    """A quantile of the distances of the points from their nearest neighbours, without copies."""
     step = -(-len(points) // 4096)  # a share of 90 % of 4096 points is 90 +- 0.5 % of all
     nearest = NeighborIndex(points).query(np.ascontiguousarray(points[::step]), min(2, len(points)))[0][:, -1]
     nearest = nearest[nearest > _DUPLICATE_DISTANCE]
@@ -109,7 +109,7 @@ def _boxes(points, scale):
 def leverage_cost(part: Any) -> float:
     """Operations of the first call of an estimator's `leverage`, about; infinite if it has none."""
     fit = getattr(part, "fitted", None)
-    if fit is None or getattr(fit, "solver", "") == "krylov":  # which avoids that factorisation
+    if fit is None or getattr(fit, "solver", "") == "krylov":  # it avoids this factorisation
         return np.inf
     if hasattr(fit, "leverage_parts"):
         return sum(map(leverage_cost, fit.leverage_parts)) if fit.leverage_parts else np.inf

@@ -79,7 +79,7 @@ def decoded_errors(model: Any, latents: Any, fields: Rows, measures: Mapping[str
 class HeldOutErrors:
     """Relative L2 errors of snapshots that were left out when the model was fitted to the others."""
 
-    rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # among the snapshots of the fit
+    rows: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # row numbers in the fit
     errors: _Values = saved(Array("k", low=0, infinite=True, empty=True))  # as of `metrics.scaled_l2`
     groups: NDArray[np.intp] = saved(Array("k", dtype=np.intp, low=0, empty=True))  # in order, as equal snapshots
     n_snapshots: int = saved(Parameter(int, low=1))  # of the fit

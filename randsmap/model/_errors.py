@@ -102,7 +102,7 @@ def held_out_errors(
     if labels is not None and parameters is None and not searches:
         most = min(12, max(most, 5000 // n))
     together: Any = labels
-    if labels is None:  # equal parameters, or equal snapshots, which have equal combinations of their cells
+    if labels is None:  # equal parameters, or equal snapshots, found by random combinations of their cells
         places = parameters if parameters is not None else F.times(np.random.default_rng(0).normal(size=(F.width, 3)))
         together = check_groups(same_points(np.reshape(places, (n, -1))), n, least=1)
         together = np.arange(n) if np.ptp(together) == 0 else together
@@ -259,12 +259,12 @@ def facts_in_words(model: Any, snapshots: Any, groups: Any = None) -> Iterator[s
 
 
 def _known_share(model: Any, F: _Values) -> float:
-    """Share of the fields whose latents are those of training fields; 0 if these are not known."""
+    """Share of the fields with the latents of a training field; 0 if the latter are not known."""
     fit = getattr(getattr(model, "decoder_", None), "fitted", None)
     points = getattr(model, "training_latents_", None) if fit is None else fit.training_points
     options = {"projection": 0} if getattr(model, "projection", 0) else {}  # training latents are those before steps
     Y = np.asarray(model.transform(named(model, F), **options))
-    if points is None or points.shape[1] != Y.shape[1]:  # the latter where fields were shifted before
+    if points is None or points.shape[1] != Y.shape[1]:  # they differ if fields were shifted before
         return 0.0
     unit = standard_deviations(points)
     distances, _ = NeighborIndex(np.ascontiguousarray(points / unit)).query(np.ascontiguousarray(Y / unit), 1)
@@ -303,7 +303,7 @@ def folds_in_words(model: Any, snapshots: Any) -> str | None:
     others, unlike = nearest_other(Y), np.linalg.norm(points - points[sample.nearest], axis=1)
     apart = np.linalg.norm(points - points[others], axis=1)
     spread = np.sqrt((points**2).sum(axis=1).mean())
-    # fields that differ much, and more than samples are apart: else an embedding may be steep, or samples sparse
+    # differences that are large, also compared with the distances of samples: otherwise the embedding may be steep
     folded = (np.linalg.norm(Y - Y[others], axis=1) < 0.01) & (apart > 0.25 * spread) & (apart > 3 * unlike)
     if not folded.any():
         return None

@@ -95,7 +95,7 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
     at = np.arange(float(n)) if times is None else as_array(times, "times", (n,))
     paths = [path for path in members(labels) if len(path) > lag]
     pairs = sorted(len(path) - lag for path in paths)
-    if sum(pairs[:-1]) < 2 and (len(paths) != 1 or pairs[0] + lag < 4 * (lag + 1)):  # to learn from in each turn
+    if sum(pairs[:-1]) < 2 and (len(paths) != 1 or pairs[0] + lag < 4 * (lag + 1)):  # too few to learn from
         raise ValueError(
             f"snapshots must hold three trajectories of more than lag={lag} fields, two of {lag + 2}, or one of "
             f"{4 * (lag + 1)}, got {n} fields in {labels.max() + 1} trajectories"
@@ -114,8 +114,8 @@ def _trajectories(n: int, labels: _Rows, times: Any, lag: int) -> tuple[list[_Ro
 
 
 def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]]:
-    """Trajectories to learn from and those that are left out: a fifth in turn, or the last quarters of a single one.
-    The last but one is forecast from the half before it, if that has 20 rows at least."""
+    """Trajectories to learn from and left-out ones: a fifth in turn, or the last quarters of a single one. The last but
+    one is forecast from the half before it, if this half has at least 20 rows."""
     if len(paths) == 1:
         path, quarter = paths[0], len(paths[0]) // 4
         cuts = [len(path) - k * quarter for k in (1, 2)][: 2 if quarter >= 10 else 1]
@@ -127,7 +127,7 @@ def _parts(paths: list[_Rows], lag: int) -> list[tuple[list[_Rows], list[_Rows]]
 
 
 def _windows(paths: list[_Rows], lag: int, ahead: int, skip: int = 0) -> _Rows:
-    """Some rows (m, lag + ahead) that follow each other, -1 behind the end; those of the first rows are among them."""
+    """Windows (m, lag + ahead) of successive rows, -1 after the end; the first rows of each path are included."""
     found = []
     for path in paths:
         rows = sliding_window_view(np.append(path[skip:], np.full(ahead - 1, -1)), lag + ahead)
@@ -150,7 +150,7 @@ def _errors(turn: Bunch, make: _Make, at: _Rows) -> _Values:
 
 
 def _bars(errors: _Values, runs: _Rows, coverage: float) -> list[float]:
-    """Conformal quantiles of errors (k, h), as far ahead as enough trajectories `runs` (k,) go; of a single one all."""
+    """Conformal quantiles of errors (k, h), while enough trajectories `runs` (k,) last; all steps for a single one."""
     bars: list[float] = []
     for column in errors.T:
         there = np.isfinite(column)
@@ -170,7 +170,7 @@ def _latents(model: Any, snapshots: Any, paths: list[_Rows], angles: Any) -> _Va
 
 
 def _decoded(model: Any, latents: _Values, start: Any) -> Any:
-    """Fields at latents (n, d), with the invariants' values of the one field that they start from."""
+    """Fields at latents (n, d), with the values of the invariants of the initial field."""
     values = {name: np.repeat(value, len(latents), axis=0) for name, value in own_values(model, start).items()}
     return model.inverse_transform(latents, **values)
 
@@ -188,8 +188,8 @@ def _tuned(settings: list[list[Bunch]], farthest: int, given: Any) -> tuple[int,
             return
         makes[key] = partial(_regressor, *candidate) if given is None else lambda states: clone(given)
         errors = np.concatenate([_errors(turn, makes[key], at) for turn in settings[number]])
-        means = np.nanmean(np.where(np.isfinite(errors), errors, np.nan), axis=0) + 1e-12  # round-off is equal
-        longer = 0.2 * (settings[number][0].lag - settings[0][0].lag)  # must be better by a tenth for each field more
+        means = np.nanmean(np.where(np.isfinite(errors), errors, np.nan), axis=0) + 1e-12  # ignores round-off
+        longer = 0.2 * (settings[number][0].lag - settings[0][0].lag)  # required gain per field
         scores[key] = float(np.log(means.mean()) + np.log(means).mean()) + longer
 
     def ranked() -> list[Any]:

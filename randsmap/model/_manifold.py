@@ -213,7 +213,7 @@ class ManifoldModel(ReconstructionMixin, Model):
     angles = property(lambda self: getattr(self.encoder, "angles", ()))
 
     def _projected(self, X: Any, latents: Any, n_steps: int) -> _Values:
-        """Points z (n, d), after steps from the latents of the fields X: their decoded fields are nearer to X."""
+        """Points z (n, d), after projection steps from the latents of X: the decoded fields are nearer to X."""
         (part, decode), (_, jacobian) = (_decoding_part(self, name, fitted=True) for name in ("predict", "jacobian"))
         reason = why_not(part, jacobian)
         if reason is not None:
@@ -233,7 +233,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return getattr(self.decoder_, "n_features_in_", getattr(self.encoder_, "_n_features_out", None))
 
     def _lacks_rows(self, X: Any) -> bool:
-        """True of a matrix without rows, which scikit-learn's encoders and regressors refuse."""
+        """True for a matrix without rows, for which scikit-learn's encoders and regressors raise."""
         shape: tuple[int, ...] = getattr(X, "shape", ())
         return len(shape) == 2 and shape[0] == 0 and self._n_features_out is not None
 
@@ -304,13 +304,13 @@ class ManifoldModel(ReconstructionMixin, Model):
         return np.asarray(fields).reshape(len(fields), *self.field_shape_)
 
     def _consistent(self, X: _Values, decode: Callable[[Any], _Values], steps: int) -> _Values:
-        """Points z (n, d) after some consistency steps: their decoded fields have latents nearer to X."""
+        """Points z (n, d) after consistency steps: the latents of the decoded fields are nearer to X."""
 
         def missed(Y: _Values) -> _Values:
             F = flattened(decode(Y), "the fields")[0]
             return X - np.asarray(encoded(self.encoder_, named(self.encoder_, F)))
 
-        # one step length for each row: rows far from the manifold must not slow down the others
+        # one step length for each row: rows far from the manifold do not slow down the others
         Y, step = X, np.ones((len(X), 1))
         residuals = missed(Y)
         for _ in range(steps):
@@ -408,7 +408,7 @@ class ManifoldModel(ReconstructionMixin, Model):
         return arrays.latents_of(X, self.encoder_)
 
     def _decoding(self, method: str, **options: Any) -> tuple[Callable[..., Any], dict[str, Any]]:
-        """The method of the part that decodes, and those of the options that are given, if it takes them."""
+        """The method of the part that decodes, and the given options, if the method takes them."""
         check_fitted(self, "encoder_")
         options["cells"] = self._checked_cells(options["cells"])
         part, name = _decoding_part(self, method, fitted=True)

@@ -364,7 +364,7 @@ def kernel_search(n_trials: int = 40) -> AutoDecoder:
 
 
 def _missed_by_others(rows: Rows, X: _Values, k: int) -> _Values:
-    """What k modes of other snapshots miss of those in a block of the parameters X: 90 % miss no more, of some rows."""
+    """For each block of the parameters X, the 90 % quantile of the errors of k modes of the other snapshots."""
     few, missed = spread_rows(len(X), max(50, min(300, (1 << 26) // rows.width))), np.empty(len(X))
     G = principal_coordinates(rows[few])[1]
     for own in members(eighths(X)):
@@ -394,12 +394,12 @@ def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
         out[current] = out[parent[current]] + steps[current]
         away = np.linalg.norm(Z - Z[current], axis=1)
         away += apart * (labels != labels[current])
-        away += 1e-9 * abs(_wrapped(theta - theta[current]))  # runs at equal distances meet where theta is alike
+        away += 1e-9 * abs(_wrapped(theta - theta[current]))  # ties are decided by theta
         closer = ~joined & (away < distance)
         parent[closer], distance[closer] = current, away[closer]
         current = int(np.argmin(np.where(joined, np.inf, distance)))
     distance[labels != labels[parent]] = 0
-    pairs = []  # each and its neighbours in all directions: those without a nearer neighbour
+    pairs = []  # each point and its neighbours in all directions: points without a nearer neighbour
     for i, from_i in enumerate(Z - z for z in Z):
         near = np.einsum("ij,ij->i", from_i, from_i)
         left = np.flatnonzero(near)
@@ -409,10 +409,10 @@ def _unwrapped(theta: _Values, X: _Values, groups: Any) -> _Values:
             left = left[(from_i @ from_i[j])[left] <= near[j] / 2]  # points that are not nearer to j than to i
     i, j = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
     jumps, third = np.abs(out[i] - out[j]), 2 * np.pi / 3
-    # a tear differs by a turn and nothing else by half of one, as between runs of different speeds
+    # at a discontinuity there are jumps of a turn and none of half a turn; runs of different speeds have both
     turned = (jumps > 2 * third) & (labels[i] == labels[j])
     torn = turned.any() and not (jumps[~turned] > third).any()
-    # in the widest gap a step of more than half a turn looks like a small one: what do those of its direction say
+    # a step of more than half a turn in the widest gap looks small: other steps in its direction estimate it
     wide, away = int(np.argmax(distance)), Z - Z[parent]
     largest = float(max(abs(steps).max(), 0 if torn else jumps.max(initial=0)))
     alike = (distance > 0) & (abs(away @ away[wide]) > 0.9 * distance * distance[wide]) & (np.arange(n) != wide)

@@ -134,7 +134,7 @@ class Registration(TangentDerivatives, ReconstructionMixin, ClassNamePrefixFeatu
             options, invariant_values = {"invariant_values": invariant_values, **options}, None
         linear = self.carrier
         fields = linear.fields(self._inside(linear, own, self.model_.inverse_transform(Y, **options)), invariant_values)
-        # a cell's value comes from others, so some cells need all of them
+        # the value of a cell depends on other cells, so that some cells need all
         fields = self._in_shape(fields) if cells is None else fields[:, self._checked_cells(cells)]
         if out is None:
             out = self._field_shape.labelled(fields, cells)
