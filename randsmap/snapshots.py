@@ -120,6 +120,9 @@ def _step_files(path: Path) -> list[Path]:
             f"{path} has files of several endings ({endings}): name those of snapshots by a pattern, '*.npy'"
         )
     numbers = r"((?<!\d)(?<!\d\.)\d+(?:\.\d+)?(?:e[-+]\d+)?(?!\.?\d)|\d+)"  # three whole ones in 2020.1.5
+    fractions = {digits for file in files for digits in re.findall(r"\d\.(\d+)", file.name)}
+    if len(set(map(len, fractions))) > 1 and any(len(f) > 1 and f.endswith("0") for f in fractions):
+        numbers = r"(\d+)"  # run1.9 and run1.10: no decimals are written so
     names = [enumerate(re.split(numbers, str(file))) for file in files]
     keys = [[int(word) if word.isdecimal() else float(word) if i % 2 else word for i, word in name] for name in names]
     return [files[k] for k in sorted(range(len(files)), key=keys.__getitem__)]

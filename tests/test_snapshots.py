@@ -1272,6 +1272,8 @@ def test_step_files_are_ordered_by_their_numbers(tmp_path, ending):
         ("t_0", "t_1e-05", "t_9.5e-05", "t_0.0001", "t_0.125", "t_0.25", "t_0.5", "t_1.0", "t_2", "t_10.25"),
         ("2020.1.5", "2020.1.10", "2020.2.1", "2020.10.1"),
         ("x1²2", "x1²10"),
+        ("t_0.00", "t_0.05", "t_0.50", "t_2.00", "t_10.25"),
+        ("run1.8", "run1.9", "run1.10", "run1.11", "run2.1"),
     ],
 )
 def test_step_files_of_times_and_dates_are_in_order(tmp_path, names):

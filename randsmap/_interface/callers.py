@@ -29,15 +29,12 @@ def extrapolation_ignored() -> AbstractContextManager[None]:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line outside of the package that led to this call."""
+    """Warn at the line outside of the package and of scikit-learn that led to this call."""
     frame, level = inspect.currentframe(), 1
-    while frame is not None and frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+    inside = ("randsmap", "sklearn")  # its mixins call `fit`
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
-
-
-def _is_ours(module):
-    return module.partition(".")[0] == "randsmap"
 
 
 def installed(package: str, what: Any, extra: str = "") -> Any:
@@ -73,7 +70,7 @@ def public(module: dict[str, Any]) -> None:
         if inspect.isfunction(thing):
             module[name] = _quiet_in(sys.modules[thing.__module__], name)
         for base in inspect.getmro(thing) if inspect.isclass(thing) else ():
-            if _is_ours(base.__module__):
+            if base.__module__.partition(".")[0] == "randsmap":
                 for method in [*vars(base)]:
                     _quiet_in(base, method)
 
