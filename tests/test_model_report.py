@@ -51,6 +51,10 @@ def test_report_has_the_figures_of_the_model(model, bumps, tmp_path):
     assert len(written) == 7 and {"errors.pdf", "worst-fields.pdf", "figures.npz"} < set(written)
     with np.load(tmp_path / "figures" / "figures.npz") as arrays:
         np.testing.assert_allclose(arrays["l2"], metrics.scaled_l2(bumps, model.reconstruct(bumps)))
+        rows = arrays["rows"]  # of the fields that the page shows
+        np.testing.assert_array_equal(arrays["truth"], bumps[rows])
+        np.testing.assert_allclose(arrays["decoded"], model.reconstruct(bumps)[rows], rtol=0, atol=1e-12)
+        assert arrays["l2"][rows[0]] == arrays["l2"].max()
     page = Page(path)
     page.check()
     assert len(page.pictures) == 6

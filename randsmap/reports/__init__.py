@@ -171,6 +171,7 @@ def write_model_report(
     if figures is not None:
         names = ("latents", "l2", "linf", "invariants", "examined", "leverage")
         arrays = {name: array for name in names if (array := getattr(found, name)) is not None}
+        arrays |= dict(zip(("rows", "truth", "decoded"), _examples(model, found, worst)))  # of "Worst fields"
         Path(figures).mkdir(parents=True, exist_ok=True)
         write_atomically(Path(figures, "figures.npz"), lambda file: save_arrays(file, arrays))
     return write_page(
@@ -307,10 +308,10 @@ def _errors(found, groups):
     panels = [plotting.new_axes((width, 2.8)) for width in (WIDE, NARROW)]
     for _, ax in panels:
         plotting.plot_errors(found.l2, groups=groups, label=_ERROR, ax=ax)
-    caption = (
-        f"Errors of the decoded snapshots along the rows of {'the snapshots' if groups is None else 'each group'}."
+    rows = "the snapshots" if groups is None else "each group"
+    return picture(
+        "Errors", f"Errors of the decoded snapshots along the rows of {rows}.", *(each for each, _ in panels)
     )
-    return picture("Errors", caption, *(figure for figure, _ in panels))
 
 
 def _embeddings(found):
@@ -332,16 +333,18 @@ def _embeddings(found):
         yield _small(title, caption, plotting.plot_embedding, points, values[label][order], **style)
 
 
-def _fields(model, found, worst, shape, mesh):
-    """The worst fields, and one of the median error, next to their reconstructions."""
+def _examples(model, found, worst):
+    """Rows of the worst fields, and of one with the median error, these fields (k, M), and their reconstructions."""
     typical = int(np.argsort(found.l2, kind="stable")[(len(found.l2) - 1) // 2])
     rows = worst if typical in worst else [*worst, typical]
-    ordered = np.sort(rows)
-    truth = found.snapshots[ordered]
-    decoded = decoded_rows(model, found.latents[ordered], truth)
-    pairs = [(truth[k], decoded[k]) for k in np.searchsorted(ordered, rows)]
-    titles = [f"row {row}, {percent(found.l2[row])}" for row in rows]
-    last = "" if typical in worst else ", and last the one of the median error"
+    truth, places = found.snapshots[np.sort(rows)], np.argsort(np.argsort(rows))
+    return rows, truth[places], decoded_rows(model, found.latents[np.sort(rows)], truth)[places]
+
+
+def _fields(model, found, worst, shape, mesh):
+    rows, truth, decoded = _examples(model, found, worst)
+    pairs, titles = list(zip(truth, decoded)), [f"row {row}, {percent(found.l2[row])}" for row in rows]
+    last = "" if len(rows) == len(worst) else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2
     return picture(
         "Worst fields",
@@ -398,9 +401,7 @@ def _as_seen(truth, decoded, shape, mesh):
 
 # --- words and tables ----------------------------------------------------------------------------
 def _sentences(model: Any, found: Evaluation, worst: int) -> Iterator[str]:
-    n, M = found.snapshots.shape
-    d = found.latents.shape[1]
-    part = decoding_part(model)
+    (n, M), d, part = found.snapshots.shape, found.latents.shape[1], decoding_part(model)
     encoder = getattr(getattr(model, "model_", model), "encoder_", model)
     what = f"{_counted(n, 'snapshot')} of {_counted(M, 'cell')}; {_counted(d, 'latent coordinate')}"
     yield f"{what}; encoder: {type(encoder).__name__}; decoder: {type(part).__name__}."
