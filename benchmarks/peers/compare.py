@@ -1141,15 +1141,17 @@ def main():
     if options.markdown or options.check:
         if options.markdown not in (None, "-") and len(options.only) < len(ROWS):
             parser.error("a table of some rows does not replace the whole one; `--markdown -` prints it")
-        if options.markdown not in (None, "-") and not Path(options.markdown).is_file():
-            parser.error(f"there is no file {options.markdown}, whose table is replaced; `--markdown -` prints it")
+        tables = {"speed.md": quoted_table, "speed-tables.md": whole_table}
+        folder = None if options.markdown == "-" else options.markdown
+        pages = {Path(folder, name): table for name, table in tables.items()} if folder else {}
+        for path in pages:
+            if not path.is_file():
+                parser.error(f"there is no file {path}, whose table is replaced; `--markdown -` prints it")
         records = at_levels(options)
-        if options.markdown:
-            if options.markdown == "-":
-                print(whole_table(records, options))
-            else:
-                write_between_marks(Path(options.markdown, "speed.md"), quoted_table(records, options))
-                write_between_marks(Path(options.markdown, "speed-tables.md"), whole_table(records, options))
+        for path, table in pages.items():
+            write_between_marks(path, table(records, options))
+        if options.markdown == "-":
+            print(whole_table(records, options))
         status = check(records, options) if options.check else 0
         if options.failed:
             print(f"failed: {', '.join(options.failed)}", file=sys.stderr)
