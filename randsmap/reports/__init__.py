@@ -168,10 +168,11 @@ def write_model_report(
             raise ValueError(f"parameters must have a row for each of {n} snapshots, got {len(latents)}")
     found = evaluate(model, rows, latents)
     worst = worst_rows(found.l2, labels)
+    examples = _examples(model, found, worst)
     if figures is not None:
         names = ("latents", "l2", "linf", "invariants", "examined", "leverage")
         arrays = {name: array for name in names if (array := getattr(found, name)) is not None}
-        arrays |= dict(zip(("rows", "truth", "decoded"), _examples(model, found, worst)))  # of "Worst fields"
+        arrays |= dict(zip(("rows", "truth", "decoded"), examples))
         Path(figures).mkdir(parents=True, exist_ok=True)
         write_atomically(Path(figures, "figures.npz"), lambda file: save_arrays(file, arrays))
     return write_page(
@@ -191,7 +192,7 @@ def write_model_report(
         groups=None if labels is None else _group_table(found, labels),
         settings=list(settings(model)),
         trials=_trials(decoding_part(model)),
-        pictures=drawn(lambda: model_pictures(model, found, labels, worst, shape, mesh), figures),
+        pictures=drawn(lambda: model_pictures(found, labels, worst, examples, shape, mesh), figures),
         command=command,
     )
 
@@ -281,11 +282,11 @@ def _norms(F, weights):
 
 # --- pictures, by the functions of `randsmap.plotting` ------------------------------------------------
 def model_pictures(
-    model: Any, found: Evaluation, groups: Any, worst: list[int], shape: Any, mesh: Any
+    found: Evaluation, groups: Any, worst: list[int], examples: Any, shape: Any, mesh: Any
 ) -> Iterator[dict[str, Any]]:
-    """Errors, fields of the rows `worst`, embedding, leverage, invariants; shape and mesh are None for lines."""
+    """Errors, `examples` of fields, embedding, leverage, invariants; shape and mesh are None for lines."""
     yield _errors(found, groups)
-    yield _fields(model, found, worst, shape, mesh)
+    yield _fields(found, worst, shape, mesh, *examples)
     yield from _embeddings(found)
     if found.leverage is not None:
         what = "Leverage measures how far a snapshot is from those that the decoder was fitted to."
@@ -341,8 +342,7 @@ def _examples(model, found, worst):
     return rows, truth[places], decoded_rows(model, found.latents[np.sort(rows)], truth)[places]
 
 
-def _fields(model, found, worst, shape, mesh):
-    rows, truth, decoded = _examples(model, found, worst)
+def _fields(found, worst, shape, mesh, rows, truth, decoded):
     pairs, titles = list(zip(truth, decoded)), [f"row {row}, {percent(found.l2[row])}" for row in rows]
     last = "" if len(rows) == len(worst) else ", and last the one of the median error"
     planes = shape is not None and len(shape) > 2

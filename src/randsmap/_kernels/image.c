@@ -582,7 +582,7 @@ int randsmap_view(const void *image, size_t size, randsmap_decoder **out)
         *out = NULL;
     if (!image || !out || (uintptr_t)image % 8)
         return RANDSMAP_ERROR_ARGUMENT;
-    if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices are used without a check */
+    if (sizeof(ptrdiff_t) < sizeof(int64_t)) /* indices of 64 bits are used in place */
         return RANDSMAP_ERROR_UNSUPPORTED;
     return view(image, size, 0, out);
 }
